@@ -1,8 +1,8 @@
-//! What ends the daemon when one of its own parts panics.
+//! Aborts the daemon when one of its own parts panics.
 //!
-//! A daemon that goes on without its dataplane, its view of the host or its API only looks alive. One
-//! that ends at once is like one that was killed: the kernel path forwards on, and the next daemon
-//! takes over. A request that panics ends its own connection and nothing else.
+//! A daemon without its dataplane, its view of the host or its API only appears alive. One that aborts at
+//! once is like one that was killed: the kernel path continues to forward, and the next daemon takes over.
+//! A request that panics ends its own connection and nothing else.
 
 pub(crate) use sys::abort_on_panic::AbortOnPanic;
 
@@ -23,13 +23,13 @@ mod tests {
 
     use crate::dataplane_thread::{DataplaneThread, without_paths};
 
-    /// Has the test of that name run in a process of its own, and says whether SIGABRT ended it.
+    /// Runs the test of that name in a process of its own; returns whether SIGABRT ended it.
     fn is_aborted(name: &str) -> bool {
         use std::os::unix::process::ExitStatusExt;
 
         let test = format!("abort_on_panic::tests::{name}");
         let mut child = Command::new(std::env::current_exe().unwrap());
-        let child = child.args(["--exact", &test]).env(IN_CHILD, "1");
+        child.args(["--exact", &test]).env(IN_CHILD, "1");
         let output = child.output().unwrap();
         output.status.signal() == Some(nix::libc::SIGABRT)
     }

@@ -1,5 +1,5 @@
-//! The control API: its socket, its routes, and the service that answers them. It changes nothing
-//! by itself: what only reads is answered here, changes are handed to the supervisor.
+//! The control API: its socket, its routes, and the service behind them. It changes nothing itself:
+//! read-only requests are answered here, changes are passed to the supervisor.
 
 mod acknowledged;
 pub(crate) mod api_error;

@@ -9,9 +9,9 @@ use api::reply::{By, Via};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Author {
     pub(crate) by: By,
-    /// Whether they are at another host: what only files of this one say stays as it is.
+    /// Whether they are at another host: settings that only files of this host may change stay.
     pub(crate) is_elsewhere: bool,
-    /// Why, as they say.
+    /// The reason they give.
     pub(crate) message: Option<String>,
     /// How long the change waits to be confirmed.
     pub(crate) confirm: Option<Duration>,
@@ -19,13 +19,12 @@ pub(crate) struct Author {
     pub(crate) save: bool,
     /// The generation whose change this undoes.
     pub(crate) undoes: Option<u64>,
-    /// Whether rules of before are asked for: what no longer fits the host is told and keeps nothing from
-    /// being done.
+    /// Whether it returns to earlier rules: what no longer fits the host is a warning and no obstacle.
     pub(crate) goes_back: bool,
 }
 
 impl Author {
-    /// An author that is no client.
+    /// An author that is not a client of the API.
     pub(crate) fn of(via: Via, name: Option<String>) -> Self {
         Self {
             by: By::of(via, name),
@@ -34,7 +33,7 @@ impl Author {
     }
 }
 
-/// The process of that number, as far as it may be seen: with `ProtectProc=invisible` others' are not.
+/// The process of that number, as far as it is visible: with `ProtectProc=invisible` others' are not.
 pub(crate) fn process(pid: Option<i32>, uid: Option<u32>) -> By {
     let process = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
     By {

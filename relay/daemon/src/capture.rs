@@ -1,6 +1,6 @@
 //! The process that captures for clients of the API (`mcr tap`, `mcr discover`), from both sides. It has no
-//! capability: it is lent sockets that receive nothing, binds them, and enters the sandbox before it reads
-//! from one. It ends with the daemon, whose end of its standard input closes then.
+//! capability: the daemon lends it sockets that receive nothing; it binds them, and enters the sandbox before
+//! it reads from one. It ends with the daemon, whose end of its standard input closes then.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -14,27 +14,27 @@ use sys::descriptor::{receive_with, send_with};
 use sys::packet_socket::PacketSocket;
 use tokio::sync::oneshot;
 
-/// How much one captures at most, in bytes.
+/// The most bytes that a process captures.
 pub const BYTES_MAX: u64 = 64 << 20;
-/// How many sockets one is lent, and what each may hold that is not read.
+/// The most sockets that a process is lent, and the buffer of each in bytes.
 const SOCKETS_MAX: usize = 64;
 const BUFFER: usize = 4 << 20;
 
-/// Asks for a socket; the answer is the same byte, and the socket.
+/// Requests a socket; the reply is the same byte with the socket.
 const SOCKET: u8 = b's';
-/// Says that it captures, behind its fence.
+/// Reports that it captures, inside its sandbox.
 const READY: u8 = b'r';
 
-/// How processes that capture are started.
+/// How capturing processes are started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CaptureCommand {
-    /// The program, which knows `tap` and `discover`; without one nothing is captured.
+    /// The program, which has the commands `tap` and `discover`; `None` disables captures.
     pub(crate) program: Option<OsString>,
-    /// The control socket, where it asks what it has to know.
+    /// The control socket, which it queries.
     pub(crate) socket: PathBuf,
 }
 
-/// What the capturing process is lent its sockets by.
+/// The capturing process's end, from which it borrows sockets.
 #[derive(Debug)]
 pub struct Lender(UnixStream);
 
@@ -48,10 +48,10 @@ impl Lender {
         Ok(Self(input.into()))
     }
 
-    /// Borrows a socket that is bound to nothing.
+    /// Borrows an unbound socket.
     ///
     /// # Errors
-    /// The daemon lends no more, or is gone.
+    /// The daemon lends no more, or has ended.
     pub fn socket(&self) -> io::Result<PacketSocket> {
         send_with(&self.0, &[SOCKET], &[])?;
         let mut lent = Vec::new();
@@ -62,17 +62,17 @@ impl Lender {
         lent.pop().map(PacketSocket::adopt).ok_or_else(none)
     }
 
-    /// Shuts all doors but those that are open, for good, and says so.
+    /// Renounces all capabilities, enters the sandbox for good, and reports ready.
     ///
     /// # Errors
-    /// A door that stays open.
+    /// A step that failed.
     pub fn close_doors(&self) -> io::Result<()> {
         sys::capability::renounce_all()?;
         sys::sandbox::close(true)?;
         send_with(&self.0, &[READY], &[]).map(drop)
     }
 
-    /// Says whether the daemon wants it to end, or is gone.
+    /// Returns whether the daemon wants it to end, or has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         sys::wait::readable(self.0.as_fd(), Duration::ZERO).unwrap_or(true)
@@ -84,15 +84,15 @@ impl Lender {
 pub(crate) struct Lending(UnixStream);
 
 impl Lending {
-    /// Begins to lend sockets, on a thread of its own, to whoever has the descriptor; the receiver hears
-    /// when the process is ready, or that it never will be.
+    /// Begins to lend sockets, on a thread of its own, to the holder of the descriptor; the receiver
+    /// resolves when the process is ready, or fails if it never will be.
     pub(crate) fn start() -> io::Result<(Self, OwnedFd, oneshot::Receiver<()>)> {
         let (here, there) = UnixStream::pair()?;
         let lending = Self(here.try_clone()?);
         let (ready, is_ready) = oneshot::channel();
         let serve = move || {
             if lend(&here).is_ok() {
-                // Who waited may have gone away.
+                // The receiver may have been dropped.
                 let _ = ready.send(());
             }
         };
@@ -113,19 +113,19 @@ impl Drop for Lending {
 fn lend(stream: &UnixStream) -> io::Result<()> {
     let mut lent = 0;
     loop {
-        let mut asked = [0];
-        if receive_with(stream, &mut asked, &mut Vec::new())? == 0 {
+        let mut request = [0];
+        if receive_with(stream, &mut request, &mut Vec::new())? == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        if asked[0] == READY {
+        if request[0] == READY {
             return Ok(());
         }
         lent += 1;
         let socket = (lent <= SOCKETS_MAX)
             .then(|| PacketSocket::capture(BUFFER))
             .transpose()?;
-        let socket = socket.as_ref().map(AsFd::as_fd);
-        send_with(stream, &asked, socket.as_slice())?;
+        let descriptor = socket.as_ref().map(AsFd::as_fd);
+        send_with(stream, &request, descriptor.as_slice())?;
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_does_not_say_that_it_is_ready_is_not() {
+    fn a_process_that_does_not_report_ready_is_not() {
         let (lending, there, mut ready) = Lending::start().unwrap();
         let lender = Lender(there.into());
         assert!(!lender.has_ended());

@@ -1,4 +1,4 @@
-//! The configuration files: found and read; what they mean is `config`'s business.
+//! Finds and reads the configuration files; `config` interprets them.
 
 use std::fs;
 use std::io;
@@ -12,20 +12,20 @@ use rules::ruleset::Policy;
 use crate::error::DaemonError;
 use crate::state::{generations, journal};
 
-/// The configuration of a host that names no other.
+/// The default configuration file.
 const DEFAULT: &str = "/etc/mcr/mcr.toml";
 
-/// The main file of a daemon that was given this one or none, as an absolute path.
+/// The absolute path of the main file: `named`, or the default.
 pub(crate) fn main_file(named: Option<&Path>) -> PathBuf {
     let main = named.unwrap_or(Path::new(DEFAULT));
     std::path::absolute(main).unwrap_or_else(|_| main.to_owned())
 }
 
-/// Reads the texts of the main file and of `conf.d/*.toml` beside it, to write them back. A main file
-/// that is not there is empty.
+/// Reads the texts of the main file and of `conf.d/*.toml` beside it, to write them back. A missing main
+/// file counts as empty.
 ///
 /// # Errors
-/// Which file cannot be read.
+/// The file that cannot be read.
 pub fn texts(main: &Path) -> Result<Vec<ConfigFile>, DaemonError> {
     let mut files = vec![match read_file(main) {
         Err(DaemonError::ConfigFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -47,7 +47,7 @@ pub fn texts(main: &Path) -> Result<Vec<ConfigFile>, DaemonError> {
 /// default file may be missing, a named one may not.
 ///
 /// # Errors
-/// Which file cannot be read, or everything that is wrong with any of them.
+/// The file that cannot be read, or all problems of all files.
 pub fn read(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError> {
     let files = files(named)?;
     if files.is_empty() {
@@ -56,10 +56,10 @@ pub fn read(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError>
     Ok(Config::load(&files, policy)?)
 }
 
-/// Reads them for a daemon that runs: where there is none, that asks for nothing.
+/// Reads them for a running daemon, for which a missing configuration is no request to forward nothing.
 ///
 /// # Errors
-/// As [`read`], and where there is no file at all.
+/// As [`read`], and if there is no file at all.
 pub(crate) fn read_again(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError> {
     if let Some(path) = named.filter(|path| is_stream(path)) {
         return Err(DaemonError::ConfigFile {
@@ -78,10 +78,10 @@ pub(crate) fn read_again(named: Option<&Path>, policy: Policy) -> Result<Config,
     Ok(Config::load(&files, policy)?)
 }
 
-/// What shows that a file is not the one of before, without reading it: where it lies, when it changed.
+/// Detects that a file has changed without reading it: device, inode, modification time and size.
 pub(crate) type Stamp = Option<(u64, u64, i64, i64, u64)>;
 
-/// Stamps a file, or the one that a link leads to.
+/// The stamp of a file, or of the target of a link.
 pub(crate) fn stamp(path: &Path) -> Stamp {
     let file = fs::metadata(path).ok()?;
     Some((
@@ -93,21 +93,21 @@ pub(crate) fn stamp(path: &Path) -> Stamp {
     ))
 }
 
-/// What shows that the files of a configuration are not those of before, without reading them.
+/// The stamps of all files of a configuration.
 pub(crate) fn stamps(main: &Path) -> Vec<(PathBuf, Stamp)> {
     let parts = parts(main).unwrap_or_default();
     let files = std::iter::once(main.to_owned()).chain(parts);
     files.map(|path| (path.clone(), stamp(&path))).collect()
 }
 
-/// What tells the files of now from others.
+/// A digest of the contents of the current files.
 pub(crate) fn digest(named: Option<&Path>) -> String {
     let files = if named.is_some_and(is_stream) {
         Ok(Vec::new())
     } else {
         files(named)
     };
-    // What cannot be read is not what says nothing.
+    // An unreadable file differs from an empty one.
     let texts: Vec<u8> = match files {
         Ok(files) => files
             .into_iter()
@@ -163,30 +163,31 @@ fn parts(main: &Path) -> Result<Vec<PathBuf>, DaemonError> {
     Ok(parts)
 }
 
-/// Says whether a path in `conf.d` is a file of the configuration. Editors leave hidden files there
-/// and links that lead nowhere (`.#a.toml`); a pipe would be waited for without end.
+/// Returns whether a path in `conf.d` is a file of the configuration. Editors leave hidden files there
+/// and dangling links (`.#a.toml`); reading a pipe would block for ever.
 fn is_part(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_bytes();
-    let named = name.ends_with(b".toml") && !name.starts_with(b".");
-    // What cannot be inspected is read, so that the error names it.
-    named && fs::metadata(path).map_or(true, |there| there.is_file())
+    let has_name = name.ends_with(b".toml") && !name.starts_with(b".");
+    // A file that cannot be inspected is read, so that the error names it.
+    has_name && fs::metadata(path).map_or(true, |metadata| metadata.is_file())
 }
 
-/// Says whether a path is a pipe or the like, whose other end a reader waits for.
+/// Returns whether a path is a pipe or the like, on which a reader waits for the other end.
 fn is_stream(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
+    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
 fn read_file(path: &Path) -> Result<ConfigFile, DaemonError> {
-    let text = fs::read(path).and_then(generations::text);
-    let text = text.map_err(|source| DaemonError::ConfigFile {
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok(ConfigFile {
-        name: path.display().to_string(),
-        text,
-    })
+    match fs::read(path).and_then(generations::text) {
+        Ok(text) => Ok(ConfigFile {
+            name: path.display().to_string(),
+            text,
+        }),
+        Err(source) => Err(DaemonError::ConfigFile {
+            path: path.to_owned(),
+            source,
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -208,8 +209,9 @@ mod tests {
         symlink("a.toml", at.join("link.toml")).unwrap();
         let pipe = nix::sys::stat::Mode::S_IRWXU;
         nix::unistd::mkfifo(&at.join("pipe.toml"), pipe).unwrap();
-        let names = parts(&main).unwrap().into_iter();
-        let names: Vec<_> = names
+        let names: Vec<_> = parts(&main)
+            .unwrap()
+            .into_iter()
             .map(|path| path.file_name().unwrap().to_owned())
             .collect();
         assert_eq!(names, ["a.toml", "b.toml", "link.toml"]);
@@ -222,7 +224,7 @@ mod tests {
         symlink("nowhere", at.join("broken.toml")).unwrap();
         let error = files(Some(&at.join("a.toml"))).map(drop);
         assert!(error.is_ok(), "there is no conf.d in conf.d: {error:?}");
-        // Whoever opened it would wait for a writer without end.
+        // Opening it would block until a writer appears.
         let stream = read_again(Some(&at.join("pipe.toml")), Policy::default());
         let error = stream.unwrap_err().to_string();
         assert!(error.contains("can be read only once"), "{error}");

@@ -1,5 +1,5 @@
-//! Writes what runs into the configuration that the daemon reads. Only what is named is touched; a file is
-//! replaced whole or stays as it was.
+//! Writes the running rules and settings into the daemon's configuration. Only what is named is changed; a
+//! file is replaced atomically or stays as it was.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -17,13 +17,13 @@ pub enum SaveError {
     /// A file cannot be read.
     #[error(transparent)]
     Read(#[from] DaemonError),
-    /// What is there makes no sense.
+    /// The current configuration is invalid.
     #[error("the configuration cannot be used as it is:\n{0}")]
     Unusable(ConfigErrors),
-    /// What would be there makes none.
+    /// The new configuration would be invalid.
     #[error("{0}")]
     Refused(ConfigErrors),
-    /// Somebody else was there.
+    /// The files were edited meanwhile.
     #[error("somebody else edited it meanwhile; repeat it with --save")]
     Edited,
     /// A file cannot be written.
@@ -44,7 +44,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Reads it, and finds out whether it can be written back.
+    /// Reads it, and checks that it can be written back.
     ///
     /// # Errors
     /// Why it cannot.
@@ -65,10 +65,10 @@ impl Configuration {
         &self.main
     }
 
-    /// Replaces the files that `rewritten` makes others of.
+    /// Replaces the files that `rewritten` returns.
     ///
     /// # Errors
-    /// Why they stay as they were.
+    /// Why they were not replaced.
     pub fn replace(
         &self,
         rewritten: impl FnOnce(&[ConfigFile]) -> Result<Vec<ConfigFile>, ConfigErrors>,
@@ -88,24 +88,24 @@ impl Configuration {
     }
 }
 
-/// Finds out whether files can be made in a directory.
+/// Checks that files can be created in a directory.
 fn try_to_write(directory: &Path) -> io::Result<()> {
     let path = directory.join(format!(".mcr-{}", std::process::id()));
     File::create(&path)?;
     fs::remove_file(&path)
 }
 
-/// Puts a file with this text in the place of another, whole; it belongs to whom the other did.
+/// Replaces a file atomically by one with this text and the same owner.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // Where a link leads, the file there is meant.
+    // Through a link, its target is replaced.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // A hidden file is none of the configuration's.
+    // A hidden file is not part of the configuration.
     let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let written = write(&new, text, fs::metadata(&path).ok());
     let replaced = written.and_then(|()| fs::rename(&new, &path));
     if replaced.is_err() {
-        // What failed matters more than what cannot be taken away.
+        // The first error matters more than a failed removal.
         let _ = fs::remove_file(&new);
     }
     replaced?;

@@ -1,30 +1,30 @@
-//! Files that others change: their stamps are compared once a second, which also sees a directory that is
-//! swapped by a link, and what the configuration says once they have been quiet.
+//! Watches the configuration files: their stamps are compared once a second, which also notices a directory
+//! that is swapped by a link; their contents once they have not changed for a second.
 
 use std::path::PathBuf;
 
 use crate::config_files::{self, Stamp};
 
-/// Turns, of a second each, after which contents are compared whatever the stamps say.
-const ANYWAY: u32 = 10;
+/// Seconds after which contents are compared whatever the stamps are.
+const COMPARE_AFTER: u32 = 10;
 
-/// Whether the files of the configuration say something else than what was last read of them.
+/// Detects that the contents of the configuration files differ from what was last read.
 #[derive(Debug)]
 pub(crate) struct ConfigWatch {
-    /// The main file, where one was named.
+    /// The main file, if one was named.
     named: Option<PathBuf>,
-    /// What was last read of them.
+    /// The digest of what was last read.
     read: String,
     stamps: Vec<(PathBuf, Stamp)>,
-    /// Turns since contents were compared; none while they wait for a quiet second.
+    /// Seconds since contents were compared; `None` while waiting for a second without changes.
     turns: Option<u32>,
 }
 
 impl ConfigWatch {
-    /// Watches the main file and what belongs to it, of which this was read.
+    /// Watches the main file and its parts; `read` is the digest of what was read.
     pub(crate) fn new(named: Option<PathBuf>, read: String) -> Self {
         Self {
-            // What changed since it was read shows at the first comparison.
+            // A change since they were read shows at the first comparison.
             stamps: Vec::new(),
             turns: None,
             named,
@@ -32,12 +32,12 @@ impl ConfigWatch {
         }
     }
 
-    /// Goes by what the files say now.
+    /// Records the current contents as read.
     pub(crate) fn note_read(&mut self) {
         self.read = config_files::digest(self.named.as_deref());
     }
 
-    /// Says, asked once a second, whether they are to be read again.
+    /// Returns whether they are to be read again; to be called once a second.
     pub(crate) fn have_changed(&mut self) -> bool {
         let main = config_files::main_file(self.named.as_deref());
         let stamps = config_files::stamps(&main);
@@ -46,7 +46,7 @@ impl ConfigWatch {
             return false;
         }
         match &mut self.turns {
-            Some(turns) if *turns + 1 < ANYWAY => {
+            Some(turns) if *turns + 1 < COMPARE_AFTER => {
                 *turns += 1;
                 false
             }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_again_once_they_are_quiet_and_say_something_else() {
+    fn files_are_read_again_once_their_contents_have_changed_and_settled() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         // As Kubernetes mounts a ConfigMap: files are links through one that is swapped.
@@ -84,13 +84,12 @@ mod tests {
         let read = config_files::digest(Some(&main));
         let mut watch = ConfigWatch::new(Some(main.clone()), read);
         let turns = |watch: &mut ConfigWatch, count: usize| -> Vec<bool> {
-            let turns = std::iter::repeat_with(|| watch.have_changed());
-            turns.take(count).collect()
+            (0..count).map(|_| watch.have_changed()).collect()
         };
         assert_eq!(turns(&mut watch, 25), [false; 25]);
         swap("..2");
         assert_eq!(turns(&mut watch, 2), [false, true]);
-        // Whoever was told and has not read is told again.
+        // Until the files are read, the change is reported again.
         assert!(turns(&mut watch, 10)[9]);
         watch.note_read();
         swap("..3");

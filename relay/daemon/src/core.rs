@@ -1,8 +1,8 @@
 //! The core decides what follows from the rules and the host. It does no I/O and reads no clock, so
 //! that every decision can be tested.
 //!
-//! A [`Step`] is a proposal. The supervisor carries it out, and only then the core accepts it; a
-//! step that cannot be carried out leaves no trace.
+//! A [`Step`] is a proposal. The core accepts it once the supervisor has executed it; a step that cannot
+//! be executed leaves no trace.
 
 mod demand;
 mod destinations;
@@ -43,13 +43,13 @@ pub(crate) use request::{Refused, Request};
 use step::differing;
 pub(crate) use step::{Recompiled, Step};
 
-/// Inputs and outputs that are allowed for each allowed rule, on average.
+/// Inputs and outputs that are permitted for each permitted rule, on average.
 const ENDPOINTS_PER_RULE: usize = 8;
 
-/// The running rules on the host as it was last seen.
+/// The running rules on the host as last observed.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// What the process permits, whatever the settings say.
+    /// The policy of the process, whatever the settings are.
     policy: Policy,
     /// The most rules that clients may run.
     max_rules: usize,
@@ -62,15 +62,15 @@ pub(crate) struct Core {
     destinations: Destinations,
     demanding: Demanding,
     host: Arc<Host>,
-    /// What hosts on the interfaces of outputs on demand listen to.
+    /// The groups that hosts on the interfaces of outputs on demand listen to.
     listening: Arc<Listening>,
-    /// What the rules come to.
+    /// The compiled rules.
     compiled: Compiled,
     spenders: Spenders,
     wanted: Wanted,
-    /// What is joined whatever the rules say.
+    /// The static joins, which do not depend on rules.
     joined: Arc<[InputView]>,
-    /// Whether something changed that all rules depend on.
+    /// Whether something that all rules depend on has changed.
     stale: bool,
 }
 
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Holds clients to so many rules and memberships.
+    /// Limits the rules and memberships of clients.
     #[must_use]
     pub(crate) fn at_most(self, max_rules: usize, max_memberships: usize) -> Self {
         Self {
@@ -107,17 +107,17 @@ impl Core {
         }
     }
 
-    /// Goes on with the generation numbers of an earlier run.
+    /// Continues the generation numbers of an earlier run.
     pub(crate) fn continue_from(&mut self, generation: u64) {
         self.generation = generation;
     }
 
-    /// What rules are permitted to do under these settings.
+    /// The policy for rules under these settings.
     pub(crate) fn policy(&self, settings: &Settings) -> Policy {
         settings.policy(self.policy)
     }
 
-    /// What the process permits, whatever the settings say.
+    /// The policy of the process, whatever the settings are.
     pub(crate) const fn own_policy(&self) -> Policy {
         self.policy
     }
@@ -134,31 +134,31 @@ impl Core {
         &self.host
     }
 
-    /// What the dataplane executes.
+    /// The table that the dataplane executes.
     pub(crate) const fn table(&self) -> &Table {
         &self.compiled.table
     }
 
-    /// What the configuration says beyond rules.
+    /// The settings, everything in the configuration except rules.
     pub(crate) const fn settings(&self) -> &Arc<Settings> {
         &self.settings
     }
 
-    /// What the running rules need joined.
+    /// The memberships that the running rules need.
     pub(crate) fn wanted(&self) -> BTreeSet<Membership> {
         self.wanted.memberships()
     }
 
-    /// What is joined whatever the rules say, in the order of the settings.
+    /// The static joins, in the order of the settings.
     pub(crate) const fn joined(&self) -> &Arc<[InputView]> {
         &self.joined
     }
 
-    /// What has to be joined before a step: at least what is not joined yet.
+    /// The memberships to join before a step: at least those not joined yet.
     pub(crate) fn joins(&self, step: &Step) -> BTreeSet<Membership> {
         match step.recompiled {
             Recompiled::Some(_) => step.wanted.join.clone(),
-            // What was joined may have been lost with its link.
+            // Memberships may have been lost with their link.
             Recompiled::All(_) => {
                 let mut wanted = self.wanted.clone();
                 wanted.apply(step.wanted.clone());
@@ -167,21 +167,21 @@ impl Core {
         }
     }
 
-    /// What can be said about each rule, in their order.
+    /// The compiled view of each rule, in their order.
     pub(crate) const fn views(&self) -> &SharedMap<Place, Arc<RuleView>> {
         &self.compiled.rules
     }
 
-    /// Works out the rules and settings that a request comes to.
+    /// The rules and settings that a request results in.
     pub(crate) fn resolve(&self, request: &Request) -> Result<Config, Refused> {
-        let asked = self.resolve_unbounded(request)?;
-        self.check_room(&asked.rules, &asked.settings)?;
-        Ok(asked)
+        let config = self.resolve_unbounded(request)?;
+        self.check_room(&config.rules, &config.settings)?;
+        Ok(config)
     }
 
     /// Refuses more rules than clients may run. Rules whose interfaces are missing take no room on
-    /// either path, so they are counted here. Where the configuration brought too many, clients may
-    /// still make them fewer.
+    /// either path, so they are counted here. If the configuration has too many, clients may still
+    /// reduce them.
     fn check_room(&self, rules: &RuleSet, settings: &Settings) -> Result<(), Refused> {
         let check = |what, count: &dyn Fn(&RuleSet, &Settings) -> usize, most, option| {
             let asked = count(rules, settings);
@@ -195,13 +195,12 @@ impl Core {
             }
             Ok(())
         };
-        let most = self.max_rules;
-        check("rules", &|rules, _| rules.len(), most, "--max-rules")?;
-        let most = most.saturating_mul(ENDPOINTS_PER_RULE);
+        let rules = self.max_rules;
+        check("rules", &|rules, _| rules.len(), rules, "--max-rules")?;
         check(
             "inputs and outputs",
             &|rules, _| rules.endpoints(),
-            most,
+            rules.saturating_mul(ENDPOINTS_PER_RULE),
             "--max-rules",
         )?;
         let most = self.max_memberships;
@@ -211,7 +210,7 @@ impl Core {
         check("memberships", &memberships, most, "--max-memberships")
     }
 
-    /// Refuses what is meant for rules of another generation.
+    /// Refuses a change for rules of another generation.
     pub(crate) fn insist(&self, generation: Option<u64>) -> Result<(), Refused> {
         let running = self.generation;
         match generation.filter(|asked| *asked != running) {
@@ -267,8 +266,8 @@ impl Core {
         queries
     }
 
-    /// Works out how to get to `rules` and `settings` on `host`. The routes on `renewed` links are
-    /// made anew even where they look the same.
+    /// The step to `rules` and `settings` on `host`. The routes on `renewed` links are recreated even if
+    /// they are equal.
     pub(crate) fn step(
         &self,
         rules: Arc<RuleSet>,
@@ -281,11 +280,11 @@ impl Core {
         } else {
             Recompiled::All(RuleChanges::of_all(&self.rules, &rules))
         };
-        let surroundings = (host, self.listening.clone());
-        self.step_over((rules, settings), surroundings, recompiled, renewed)
+        let environment = (host, self.listening.clone());
+        self.step_over((rules, settings), environment, recompiled, renewed)
     }
 
-    /// The same, where it is known which rules have to be compiled.
+    /// The step that compiles the given rules.
     fn step_over(
         &self,
         (rules, settings): (Arc<RuleSet>, Arc<Settings>),
@@ -294,38 +293,44 @@ impl Core {
         renewed: &BTreeSet<Ifindex>,
     ) -> Step {
         let mut change = self.compare(&rules, &settings);
-        // Where no rule differs, their order may.
+        // If no rule differs, their order may.
         let differ = has_changes(&change) || rules != self.rules;
         if differ || settings != self.settings {
-            // Whatever number the running rules of before told.
+            // A stored generation may be any number.
             change.generation = change.generation.wrapping_add(1);
         }
         let choices = settings.path_choices(self.process_choice);
         let changes = recompiled.changes();
         let (cleared, standing) = self.without_links(renewed);
         let mut amendment = standing.amended(changes, (&host, &listening), &self.support, &choices);
-        let spenders = self.spenders.after(self.table(), &cleared);
-        let spenders = spenders.after(&standing.table, &amendment.diff);
+        let spenders = self
+            .spenders
+            .after(self.table(), &cleared)
+            .after(&standing.table, &amendment.diff);
         let budget = settings.budget.map(|budget| spenders.share(budget.0));
         amendment.diff.budget = (budget != self.table().budget).then_some(BudgetChange(budget));
         let views = |map: &SharedMap<_, _>, rules: &[(Place, _)]| -> Vec<Arc<RuleView>> {
-            let views = rules.iter().filter_map(|(place, _)| map.get(place));
-            views.cloned().collect()
+            let positions = rules.iter().map(|(position, _)| position);
+            positions
+                .filter_map(|position| map.get(position))
+                .cloned()
+                .collect()
         };
         let removed = views(self.views(), &changes.removed);
         let added = views(&amendment.rules, &changes.added);
         change.warnings = warnings(&change, &added);
         let joined = compile::joined(&settings.join, &host);
-        let new = differing(&change).filter_map(|name| rules.get(name));
-        let new: Vec<_> = new.collect();
+        let new: Vec<_> = differing(&change)
+            .filter_map(|name| rules.get(name))
+            .collect();
         let mixed = rules::mixed::mixed(rules.iter(), new.iter().copied());
         let spoilt = rules::payload::spoilt(new.into_iter());
         change.warnings.extend(mixed.into_iter().chain(spoilt));
         change.warnings.extend(self.joins_in_trouble(&joined));
-        let gone = of_rules(&removed).chain(of_inputs(&self.joined));
-        let come = of_rules(&added).chain(of_inputs(&joined));
+        let leaving = of_rules(&removed).chain(of_inputs(&self.joined));
+        let joining = of_rules(&added).chain(of_inputs(&joined));
         Step {
-            wanted: self.wanted.diff(gone, come),
+            wanted: self.wanted.diff(leaving, joining),
             joined: joined.into(),
             rules,
             settings,
@@ -339,17 +344,15 @@ impl Core {
         }
     }
 
-    /// Why nothing may arrive of what is not joined yet.
+    /// Warnings about new static joins that cannot be made yet.
     fn joins_in_trouble(&self, joins: &[InputView]) -> Vec<String> {
-        let is_new = |join: &&InputView| self.joined.iter().all(|known| known.at != join.at);
+        let is_new = |join: &&InputView| self.joined.iter().all(|joined| joined.at != join.at);
         let new = joins.iter().filter(is_new);
-        let troubles = new.filter_map(|join| Some((&join.at, join.pending.as_ref()?)));
-        troubles
-            .map(|(at, pending)| format!("join {at}: {pending}"))
+        new.filter_map(|join| Some(format!("join {}: {}", join.at, join.pending.as_ref()?)))
             .collect()
     }
 
-    /// Says whether what was compiled last still holds for every rule that does not differ.
+    /// Returns whether the last compilation is still valid for every rule that does not differ.
     fn still_holds(
         &self,
         rules: &RuleSet,
@@ -357,15 +360,15 @@ impl Core {
         host: &Arc<Host>,
         renewed: &BTreeSet<Ifindex>,
     ) -> bool {
-        // The budget is no matter of single rules; every other setting may be one of all.
+        // The budget does not affect single rules; every other setting may affect all.
         let same = settings.interface == self.settings.interface;
-        // A wildcard takes what no other rule names, so what it gets depends on all of them.
+        // A wildcard matches what no other rule names, so its matches depend on all of them.
         let has_wildcards = self.rules.has_wildcards() || rules.has_wildcards();
         !self.stale && same && renewed.is_empty() && Arc::ptr_eq(host, &self.host) && !has_wildcards
     }
 
-    /// Takes the routes on renewed links out of what was compiled last; the diff does the same in
-    /// the dataplane.
+    /// Removes the routes on renewed links from the last compilation; the diff does the same in the
+    /// dataplane.
     fn without_links(&self, renewed: &BTreeSet<Ifindex>) -> (TableDiff, Cow<'_, Compiled>) {
         if renewed.is_empty() {
             return (TableDiff::default(), Cow::Borrowed(&self.compiled));
@@ -383,7 +386,7 @@ impl Core {
         (cleared, Cow::Owned(standing))
     }
 
-    /// Records that a step was carried out; hands back which rules were compiled.
+    /// Records that a step was executed; returns which rules were compiled.
     pub(crate) fn accept(&mut self, step: Step) -> Recompiled {
         self.destinations.follow(&self.rules, &step.rules);
         self.demanding.follow(&self.rules, &step.rules);
@@ -408,7 +411,7 @@ impl Core {
     }
 }
 
-/// Compares rules and settings with those of before.
+/// Compares rules and settings with earlier ones.
 pub(crate) fn compare(
     (before, settings_before): (&RuleSet, &Settings),
     (rules, settings): (&RuleSet, &Settings),
@@ -439,14 +442,14 @@ const fn has_changes(change: &Change) -> bool {
     !(change.added.is_empty() && change.removed.is_empty() && change.changed.is_empty())
 }
 
-/// Lists what keeps new and changed rules from relaying all they should.
+/// Lists what prevents new and changed rules from relaying all they should.
 fn warnings(change: &Change, compiled: &[Arc<RuleView>]) -> Vec<String> {
     let new: BTreeSet<&String> = differing(change).collect();
     let views = compiled.iter().filter(|view| new.contains(&view.name));
     views.flat_map(|view| view.troubles()).collect()
 }
 
-/// Reads rules; everything that is wrong with any of them is reported.
+/// Parses rules; all problems of all of them are reported.
 fn parse(documents: &[RuleDocument]) -> Result<Vec<Rule>, Problems> {
     let mut rules = Vec::new();
     let mut problems = Problems::default();

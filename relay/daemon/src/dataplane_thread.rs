@@ -1,6 +1,6 @@
-//! The thread that owns the dataplane: it carries out what it is sent, one thing at a time, and looks
-//! after the dataplane in between. Counters are read in parts, and whatever else is sent goes before
-//! the next part: a change waits for milliseconds, however many read and however many rules there are.
+//! The thread that owns the dataplane: it executes commands one at a time and runs the dataplane's periodic
+//! work in between. Counters are read in parts, and other commands go before the next part: a change waits
+//! for milliseconds, however many clients read and however many rules there are.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -25,13 +25,13 @@ use tokio::sync::oneshot;
 
 use crate::abort_on_panic::AbortOnPanic;
 
-/// Why the dataplane did not do what it was asked to.
+/// Why a command to the dataplane failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The dataplane refused.
     #[error(transparent)]
     Dataplane(#[from] dataplane::Error),
-    /// There are too many open.
+    /// Too many descriptors are open.
     #[error("cannot duplicate a descriptor for the keeper: {0}")]
     Descriptors(std::io::Error),
     /// The thread cannot be started.
@@ -42,41 +42,41 @@ pub enum Error {
     Gone,
 }
 
-/// Descriptors with the labels by which the next process knows them.
+/// Descriptors with the labels by which the next process identifies them.
 pub(crate) type LabelledDescriptors = Vec<(String, OwnedFd)>;
 
-/// What the thread is sent.
+/// A command to the thread.
 enum Command {
     Run(Box<dyn FnOnce(&mut Dataplane) + Send>),
     Read(Parts),
-    LookAfter,
+    Tick,
     Close(Close, oneshot::Sender<Result<(), Error>>),
 }
 
-/// Reads the next part; `false`: that was the last.
+/// Reads the next part; returns `false` after the last.
 type Parts = Box<dyn FnMut(&Dataplane) -> bool + Send>;
 
-/// Has the thread look after the dataplane at once, for as long as somebody has its other end.
+/// Wakes the thread for the dataplane's periodic work, as long as a [`DataplaneThread`] exists.
 struct Attention(Weak<Sender<Command>>);
 
 impl Wake for Attention {
     fn wake(self: Arc<Self>) {
         if let Some(commands) = self.0.upgrade() {
-            // A thread that has ended has nothing to look after.
-            let _ = commands.send(Command::LookAfter);
+            // A thread that has ended has no periodic work.
+            let _ = commands.send(Command::Tick);
         }
     }
 }
 
-/// The thread's other end.
+/// The handle of the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct DataplaneThread {
     commands: Arc<Sender<Command>>,
     /// Opened and shut without the thread, which may be busy.
     gates: Gates,
-    /// Looked at without it as well.
+    /// Read without the thread.
     activity: Activity,
-    /// The same.
+    /// Read without the thread.
     workers: Arc<AtomicU64>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct DataplaneThread {
 pub(crate) struct Opening {
     commands: Arc<Sender<Command>>,
     workers: Arc<AtomicU64>,
-    found: Receiver<Result<Opened, dataplane::Error>>,
+    opened: Receiver<Result<Opened, dataplane::Error>>,
 }
 
 type Opened = (Support, Features, (Gates, Activity));
@@ -93,10 +93,10 @@ type Opened = (Support, Features, (Gates, Activity));
 pub(crate) type OpenedDataplane = (DataplaneThread, Support, Features);
 
 impl Opening {
-    /// Waits until it is open, and says what the host supports.
+    /// Waits until it is open; returns it with what the host supports.
     pub(crate) fn finish(self) -> Result<OpenedDataplane, Error> {
-        let (support, features, handles) = self.found.recv().map_err(|_| Error::Gone)??;
-        let (gates, activity) = handles;
+        let (support, features, (gates, activity)) =
+            self.opened.recv().map_err(|_| Error::Gone)??;
         let thread = DataplaneThread {
             commands: self.commands,
             gates,
@@ -109,14 +109,14 @@ impl Opening {
 
 impl DataplaneThread {
     /// Begins to open the dataplane in the network namespace of the calling thread: its programs take
-    /// some tenths of a second where they have to be verified.
+    /// some tenths of a second if they have to be verified.
     pub(crate) fn start(mut options: dataplane::Options) -> Result<Opening, Error> {
-        let (opened, found) = channel();
+        let (result, opened) = channel();
         let (commands, queue) = channel();
         let commands = Arc::new(commands);
         options.attention = Arc::new(Attention(Arc::downgrade(&commands))).into();
         let workers = Arc::new(AtomicU64::new(0));
-        let told = Arc::clone(&workers);
+        let revision = Arc::clone(&workers);
         let thread = Builder::new().name("dataplane".to_owned());
         let _: JoinHandle<()> = thread
             .spawn(move || {
@@ -125,34 +125,35 @@ impl DataplaneThread {
                     Ok(dataplane) => {
                         let features = dataplane.features().clone();
                         let handles = (dataplane.gates(), dataplane.activity());
-                        let found = (dataplane.support().clone(), features, handles);
-                        if opened.send(Ok(found)).is_ok() {
-                            serve(dataplane, &queue, &told);
+                        let opened = (dataplane.support().clone(), features, handles);
+                        if result.send(Ok(opened)).is_ok() {
+                            serve(dataplane, &queue, &revision);
                         }
                     }
-                    Err(error) => drop(opened.send(Err(error))),
+                    Err(error) => drop(result.send(Err(error))),
                 }
             })
             .map_err(Error::Thread)?;
         Ok(Opening {
             commands,
             workers,
-            found,
+            opened,
         })
     }
 
-    /// Takes over what an earlier process left.
-    pub(crate) async fn inherit(&self, left: LabelledDescriptors) -> Result<(), Error> {
-        self.run(|dataplane| Ok(dataplane.inherit(left)?)).await
+    /// Takes over the descriptors of an earlier process.
+    pub(crate) async fn inherit(&self, descriptors: LabelledDescriptors) -> Result<(), Error> {
+        self.run(|dataplane| Ok(dataplane.inherit(descriptors)?))
+            .await
     }
 
-    /// Starts what `table` needs; nothing is forwarded by it yet.
+    /// Starts what `table` needs, without forwarding yet.
     pub(crate) async fn prepare(&self, table: Table) -> Result<(), Error> {
         self.run(move |dataplane| Ok(dataplane.prepare(&table)?))
             .await
     }
 
-    /// Duplicates what the next process needs to take over.
+    /// Duplicates the descriptors that the next process needs to take over.
     pub(crate) async fn descriptors(&self) -> Result<LabelledDescriptors, Error> {
         self.run(|dataplane| dataplane.descriptors().map_err(Error::Descriptors))
             .await
@@ -163,25 +164,25 @@ impl DataplaneThread {
         self.run(move |dataplane| Ok(dataplane.sync(&table)?)).await
     }
 
-    /// Says what XDP may be used for.
+    /// Sets what XDP may be used for.
     pub(crate) async fn set_hooks(&self, hooks: Hooks) -> Result<(), Error> {
         self.run(move |dataplane| Ok(dataplane.set_hooks(hooks)?))
             .await
     }
 
-    /// What XDP is used for, and why not.
+    /// What XDP is used for, or why it is not.
     pub(crate) async fn hooks(&self) -> Result<Hooks, Error> {
         self.run(|dataplane| Ok(dataplane.hooks())).await
     }
 
-    /// Carries a difference over, all or nothing, and ends the counters of rules that are gone.
-    pub(crate) async fn apply(&self, diff: TableDiff, gone: Vec<String>) -> Result<(), Error> {
-        if diff.is_empty() && gone.is_empty() {
+    /// Applies a diff, all or nothing, and removes the counters of removed rules.
+    pub(crate) async fn apply(&self, diff: TableDiff, removed: Vec<String>) -> Result<(), Error> {
+        if diff.is_empty() && removed.is_empty() {
             return Ok(());
         }
         self.run(move |dataplane| {
             dataplane.apply(&diff)?;
-            dataplane.forget(gone.iter().map(String::as_str));
+            dataplane.forget(removed.iter().map(String::as_str));
             Ok(())
         })
         .await
@@ -197,12 +198,12 @@ impl DataplaneThread {
         .await
     }
 
-    /// Lists which of these keys other instances take packets of too.
+    /// Lists which of these keys other instances receive packets of too.
     pub(crate) async fn rivals(&self, keys: Vec<RouteKey>) -> Result<Vec<Rival>, Error> {
         self.run(move |dataplane| Ok(dataplane.rivals(&keys))).await
     }
 
-    /// Reads the rules that packets came for since `seen`, and those of `also`; gives what is seen now.
+    /// Reads the rules that packets arrived for since `seen`, and those of `also`; returns the new `seen`.
     pub(crate) async fn arrived(
         &self,
         seen: Seen,
@@ -213,7 +214,7 @@ impl DataplaneThread {
             .await
     }
 
-    /// Reads the counters of the workers alone.
+    /// Reads the counters of the workers only.
     pub(crate) async fn workers(&self) -> Result<Vec<WorkerStats>, Error> {
         self.run(|dataplane| Ok(dataplane.workers())).await
     }
@@ -224,7 +225,7 @@ impl DataplaneThread {
             .await
     }
 
-    /// Says what would become of a packet by these routes.
+    /// Explains what would happen to a packet by these routes.
     pub(crate) async fn explain(
         &self,
         table: Table,
@@ -247,28 +248,28 @@ impl DataplaneThread {
         self.run(move |dataplane| Ok(dataplane.flows(&rule)?)).await
     }
 
-    /// Waits until the thread has answered.
+    /// Waits for a reply of the thread.
     pub(crate) async fn answer(&self) -> Result<(), Error> {
         self.run(|_| Ok(())).await
     }
 
-    /// Opens and shuts the gates of shares.
+    /// The gates of shares.
     pub(crate) const fn gates(&self) -> &Gates {
         &self.gates
     }
 
-    /// Another number when workers came or went.
+    /// A number that changes when workers start or end.
     pub(crate) fn worker_revision(&self) -> u64 {
         self.workers.load(Ordering::Relaxed)
     }
 
-    /// Has the dataplane looked after at once: something happened to the host's network.
-    pub(crate) fn look_after(&self) {
-        // One that has ended has nothing to look after.
-        let _ = self.send(Command::LookAfter);
+    /// Runs the dataplane's periodic work at once, as after a change of the host's network.
+    pub(crate) fn tick(&self) {
+        // A thread that has ended has no periodic work.
+        let _ = self.send(Command::Tick);
     }
 
-    /// Says whether packets come.
+    /// Whether packets arrive.
     pub(crate) const fn activity(&self) -> &Activity {
         &self.activity
     }
@@ -285,7 +286,7 @@ impl DataplaneThread {
         answer.await.map_err(|_| Error::Gone)?
     }
 
-    /// Has the thread do `work`; whoever asked may go away, what was asked for is done all the same.
+    /// Runs `work` on the thread, also if the caller stops waiting.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Dataplane) -> Result<T, Error> + Send + 'static,
@@ -297,7 +298,7 @@ impl DataplaneThread {
         answer.await.map_err(|_| Error::Gone)?
     }
 
-    /// Has the thread read on when it has nothing else to do, for as long as somebody waits for it.
+    /// Reads in parts when the thread has no other command, as long as the caller waits.
     async fn read<R: Send + 'static, T: Send + 'static>(
         &self,
         reading: R,
@@ -330,24 +331,25 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>, workers: &AtomicU6
     let mut troubled = false;
     let mut readings = VecDeque::new();
     loop {
-        let left = due.saturating_duration_since(Instant::now());
-        let left = if readings.is_empty() {
-            left
+        let timeout = if readings.is_empty() {
+            due.saturating_duration_since(Instant::now())
         } else {
             Duration::ZERO
         };
-        match queue.recv_timeout(left) {
+        match queue.recv_timeout(timeout) {
             Ok(Command::Run(work)) => {
                 work(&mut dataplane);
                 due = due.min(Instant::now() + dataplane.pause());
             }
             Ok(Command::Read(parts)) => readings.push_back(parts),
-            Ok(Command::LookAfter) => due = Instant::now(),
+            Ok(Command::Tick) => due = Instant::now(),
             Ok(Command::Close(how, reply)) => {
                 let _ = reply.send(dataplane.close(how).map_err(Error::from));
                 return;
             }
-            Err(RecvTimeoutError::Timeout) => read_on(&mut readings, &dataplane),
+            Err(RecvTimeoutError::Timeout) => {
+                readings.pop_front_if(|parts: &mut Parts| !parts(&dataplane));
+            }
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if due <= Instant::now() {
@@ -362,12 +364,7 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>, workers: &AtomicU6
     }
 }
 
-/// Reads the next part of the reading that was asked for first.
-fn read_on(readings: &mut VecDeque<Parts>, dataplane: &Dataplane) {
-    readings.pop_front_if(|parts| !parts(dataplane));
-}
-
-/// A dataplane without either path and without a thread: what it is sent waits until it is let run.
+/// A dataplane without paths and without a thread: commands wait until [`Unthreaded::run_waiting`].
 #[cfg(feature = "rehearsal")]
 #[derive(Debug)]
 pub(crate) struct Unthreaded {
@@ -389,15 +386,15 @@ impl Unthreaded {
         Ok((thread, Self { dataplane, queue }))
     }
 
-    /// Does what waits; says whether anything did.
+    /// Executes the waiting commands; returns whether there were any.
     pub(crate) fn run_waiting(&mut self) -> bool {
         let mut any = false;
         while let Ok(command) = self.queue.try_recv() {
             match command {
                 Command::Run(work) => work(&mut self.dataplane),
                 Command::Read(mut parts) => while parts(&self.dataplane) {},
-                // It has nothing of the host.
-                Command::LookAfter => {}
+                // It uses nothing of the host.
+                Command::Tick => {}
                 Command::Close(..) => break,
             }
             any = true;
@@ -406,7 +403,7 @@ impl Unthreaded {
     }
 }
 
-/// How to open a dataplane that touches nothing of the host.
+/// Options of a dataplane that uses nothing of the host.
 #[cfg(any(test, feature = "rehearsal"))]
 pub(crate) fn without_paths() -> dataplane::Options {
     dataplane::Options {
@@ -422,10 +419,10 @@ mod tests {
 
     use super::*;
 
-    /// Several readings, each of which has a change sent amid each of its parts, as a client would:
-    /// none of them waits for another part.
+    /// Several readings, each of which sends a change during each of its parts, as a client would: no
+    /// change waits for another part.
     #[test]
-    fn a_change_goes_before_the_next_part_of_any_reading() {
+    fn a_change_is_executed_before_the_next_part_of_any_reading() {
         const READINGS: usize = 3;
         const PARTS: u32 = 4;
         let (commands, queue) = channel();

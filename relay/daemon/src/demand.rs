@@ -1,7 +1,7 @@
-//! Outputs on demand: who listens on their interfaces, by IGMP and MLD.
+//! Outputs on demand: the listeners on their interfaces, by IGMP and MLD.
 //!
-//! `igmp` decides and does no I/O; `driver` has the sockets and the clock. What is listened to
-//! goes to the supervisor as one value, made anew with each change; who listens is read where it is kept.
+//! `igmp` decides and does no I/O; `driver` has the sockets and the clock. The groups with listeners go to
+//! the supervisor as one value, rebuilt with each change; the listening hosts are read from the routers.
 
 mod driver;
 mod record;
@@ -24,23 +24,23 @@ use crate::abort_on_panic;
 use driver::Driver;
 use record::Record;
 
-/// How much longer than a change takes to carry out the next one waits: a flood of them leaves most of the
-/// time to others.
+/// The pause before the next change, as a multiple of the time the last one took: many changes leave most
+/// of the time to other work.
 const REST: u32 = 4;
 
 /// The interfaces that outputs on demand lead to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Links(pub(crate) BTreeMap<Ifindex, Link>);
 
-/// What the driver is given.
+/// The supervisor's input to the driver.
 #[derive(Debug, Default)]
 struct DriverInput {
     links: Links,
-    /// What was listened to before this process; `None` before the supervisor knows.
+    /// What was listened to before this process started; `None` until the supervisor has read it.
     recorded: Option<Arc<Listening>>,
 }
 
-/// One of them.
+/// An interface that outputs on demand lead to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     name: String,
@@ -63,16 +63,16 @@ impl Link {
         }
     }
 
-    /// Notes an output.
+    /// Adds an output.
     pub(crate) fn add(&mut self, range: Prefix, may_ask: bool, listeners: Option<&Admission>) {
         self.ranges.insert(range);
-        // One that names nobody permits all.
+        // The default admits every host.
         self.listeners
             .push((range, listeners.cloned().unwrap_or_default()));
         self.may_ask |= may_ask;
     }
 
-    /// What one family's router has to know.
+    /// The configuration of one family's router.
     fn setting(&self, ipv4: bool) -> Setting {
         let own = self
             .addresses
@@ -80,42 +80,38 @@ impl Link {
             .copied()
             .find(|address| match address {
                 IpAddr::V4(_) => ipv4,
-                // MLD is for the link alone (RFC 3810 section 5).
+                // MLD is link-local (RFC 3810 section 5).
                 IpAddr::V6(address) => !ipv4 && address.is_unicast_link_local(),
             });
-        let ranges = self.ranges.iter().copied();
+        let is_of_family = |range: &Prefix| range.address.is_ipv4() == ipv4;
+        let mut listeners = Vec::new();
+        let is_default = |admission: &Admission| *admission == Admission::default();
+        if !self
+            .listeners
+            .iter()
+            .all(|(_, admission)| is_default(admission))
+        {
+            listeners.clone_from(&self.listeners);
+            listeners.retain(|(range, _)| is_of_family(range));
+        }
         Setting {
             own: own.filter(|_| self.up),
             may_ask: self.may_ask,
-            ranges: ranges
-                .filter(|range| range.address.is_ipv4() == ipv4)
-                .collect(),
-            listeners: match self
-                .listeners
-                .iter()
-                .any(|(_, may)| *may != Admission::default())
-            {
-                true => self
-                    .listeners
-                    .iter()
-                    .filter(|(range, _)| range.address.is_ipv4() == ipv4)
-                    .cloned()
-                    .collect(),
-                false => Vec::new(),
-            },
+            ranges: self.ranges.iter().copied().filter(is_of_family).collect(),
+            listeners,
         }
     }
 }
 
-/// Forgets what a daemon that is gone has written down.
-pub(crate) fn end_left(directory: &Path) {
+/// Removes the record of an ended daemon.
+pub(crate) fn cleanup(directory: &Path) {
     Record::new(directory).remove();
 }
 
 /// The supervisor's end of the driver.
 #[derive(Debug)]
 pub(crate) struct Demand {
-    told: watch::Sender<DriverInput>,
+    input: watch::Sender<DriverInput>,
     recorded: Arc<Listening>,
     listening: watch::Receiver<Arc<Listening>>,
     listeners: Listeners,
@@ -124,16 +120,16 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Starts the driver, which has nothing to do until it is given interfaces.
+    /// Starts the driver, which is idle until interfaces are set.
     pub(crate) fn start(directory: &Path, events: Events) -> Self {
-        let (sender_of_links, told) = watch::channel(DriverInput::default());
+        let (input, driver_input) = watch::channel(DriverInput::default());
         let (sender, listening) = watch::channel(Arc::default());
         let listeners = Listeners::default();
         let record = Record::new(directory);
         let driver = Driver::new(listeners.clone(), record.clone(), events, sender);
-        abort_on_panic::spawn(driver.run(told));
+        abort_on_panic::spawn(driver.run(driver_input));
         Self {
-            told: sender_of_links,
+            input,
             recorded: Arc::default(),
             listening,
             listeners,
@@ -142,13 +138,13 @@ impl Demand {
         }
     }
 
-    /// Who listens.
+    /// The listening hosts.
     pub(crate) const fn listeners(&self) -> &Listeners {
         &self.listeners
     }
 
-    /// Begins with what was listened to on this host's interfaces when a daemon before was there last.
-    pub(crate) fn begin(&mut self, host: &Host) -> Listening {
+    /// Restores what was listened to on this host's interfaces when an earlier daemon last ran.
+    pub(crate) fn restore(&mut self, host: &Host) -> Listening {
         let recorded = self.record.read(host);
         self.recorded = Arc::new(recorded.clone());
         recorded
@@ -156,36 +152,37 @@ impl Demand {
 
     /// Sets the interfaces.
     pub(crate) fn set_links(&self, links: Links) {
-        self.told.send_if_modified(|told| {
-            let differs = told.recorded.is_none() || told.links != links;
-            told.links = links;
-            told.recorded
+        self.input.send_if_modified(|input| {
+            let differs = input.recorded.is_none() || input.links != links;
+            input.links = links;
+            input
+                .recorded
                 .get_or_insert_with(|| Arc::clone(&self.recorded));
             differs
         });
     }
 
-    /// Waits until something else is listened to. Nothing is lost if it is called off.
+    /// Waits for the next change in what is listened to. Cancel-safe.
     pub(crate) async fn next_change(&mut self) -> Arc<Listening> {
         tokio::time::sleep_until(self.rest_until.into()).await;
         if self.listening.changed().await.is_err() {
-            // The driver ends with the process alone.
+            // The driver ends only with the process.
             std::future::pending::<()>().await;
         }
         self.listening.borrow_and_update().clone()
     }
 
-    /// Notes how long it took to carry a change out.
-    pub(crate) fn carried_out(&mut self, took: Duration) {
+    /// Sets the pause after a change that took this long.
+    pub(crate) fn rest_after(&mut self, took: Duration) {
         self.rest_until = Instant::now() + took * REST;
     }
 
-    /// Writes down what is listened to, for the next daemon.
+    /// Writes the record of what is listened to, for the next daemon.
     pub(crate) fn save(&self) {
         self.record.write(&self.listeners.lock());
     }
 
-    /// Forgets what is written down.
+    /// Removes the record.
     pub(crate) fn remove(&self) {
         self.record.remove();
     }

@@ -1,6 +1,6 @@
 //! Descriptors that outlive this process: the service manager, or a process that does nothing else,
 //! holds duplicates of them. After a crash the next daemon takes them back, so no switch ever sees a
-//! leave: the membership sockets, and a record of what is joined through which; the counters of the
+//! leave: the membership sockets, with a record of what is joined through each; the counters of the
 //! userspace path; and the control sockets of its workers, which forward until then.
 
 pub mod fd_holder;
@@ -25,14 +25,14 @@ use record::{Claim, Line, Record};
 
 /// The holding process's socket, in the instance's directory.
 const SOCKET: &str = "keeper.sock";
-/// Name of the record of what is joined.
+/// Name of the record of memberships.
 const RECORD: &str = "memberships";
-/// Labels of membership sockets in the manager's store.
+/// Prefix of the labels of membership sockets.
 const MEMBERSHIP: &str = "membership-";
-/// Labels of what the dataplane leaves.
+/// Prefix of the labels of the dataplane's descriptors.
 const DATAPLANE: &str = "userspace-";
 
-/// What is held for the next daemon, and by whom.
+/// The descriptors that are held for the next daemon, and their holder.
 #[derive(Debug)]
 pub(crate) struct DescriptorStore {
     holder: Holder,
@@ -40,17 +40,17 @@ pub(crate) struct DescriptorStore {
     socket: PathBuf,
     record: Journal,
     process: Option<FdHolder>,
-    /// Labels of what is held.
+    /// Labels of the held descriptors.
     held: BTreeSet<String>,
-    /// Up to where the memberships are held and recorded.
+    /// The revision up to which memberships are held and recorded.
     revision: Option<u64>,
-    /// What the dataplane of an earlier run left, until it is asked for.
+    /// The descriptors of an earlier run's dataplane, until they are taken.
     inherited: LabelledDescriptors,
-    /// What of the dataplane is to be held, with the labels it is held under.
+    /// The dataplane's descriptors to hold, with their labels.
     dataplane: LabelledDescriptors,
 }
 
-/// Who holds them.
+/// The holder of the descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     /// Nobody: memberships end with this process.
@@ -62,8 +62,8 @@ enum Holder {
 }
 
 impl DescriptorStore {
-    /// Takes back what an earlier run left, and makes sure that somebody holds what is joined.
-    /// Without a manager and without `command` memberships end with this process.
+    /// Takes back the descriptors of an earlier run, and makes sure that there is a holder. Without a
+    /// manager and without `command` memberships end with this process.
     pub(crate) fn open(command: &[OsString], directory: &Path, joined: &mut Joined) -> Self {
         let holder = match (service_manager::has_store(), command.is_empty()) {
             (true, _) => Holder::ServiceManager,
@@ -95,12 +95,12 @@ impl DescriptorStore {
         store
     }
 
-    /// Brings whoever holds the sockets up to what is joined now.
+    /// Brings the holder up to the current memberships.
     pub(crate) fn update(&mut self, joined: &Joined) {
         if self.holder == Holder::None {
             return;
         }
-        if self.holder == Holder::Process && self.process.as_ref().is_none_or(FdHolder::is_gone) {
+        if self.holder == Holder::Process && self.process.as_ref().is_none_or(FdHolder::has_ended) {
             self.held.clear();
             self.revision = None;
             self.connect();
@@ -114,8 +114,8 @@ impl DescriptorStore {
         if self.revision == Some(revision) || self.revision.is_none() && revision == 0 && !holds {
             return;
         }
-        let before = self.revision.take();
-        let stored = match before.and_then(|before| joined.set().changes_since(before)) {
+        let last = self.revision.take();
+        let stored = match last.and_then(|last| joined.set().changes_since(last)) {
             Some(changes) => self.follow(joined, changes),
             None => self.store_memberships(joined),
         };
@@ -128,13 +128,12 @@ impl DescriptorStore {
         }
     }
 
-    /// Says whether an update would have anything to do.
+    /// Returns whether an update would have anything to do.
     pub(crate) fn is_behind(&self, joined: &Joined) -> bool {
-        let is_gone = || self.process.as_ref().is_none_or(FdHolder::is_gone);
         let is_held = |(label, _): &(String, OwnedFd)| self.held.contains(label);
         match self.holder {
             Holder::None => false,
-            Holder::Process if is_gone() => true,
+            Holder::Process if self.process.as_ref().is_none_or(FdHolder::has_ended) => true,
             _ => {
                 self.revision != Some(joined.set().revision())
                     && !(self.revision.is_none() && joined.set().revision() == 0)
@@ -143,34 +142,36 @@ impl DescriptorStore {
         }
     }
 
-    /// Hands out what the dataplane of an earlier run left; once.
+    /// Takes the descriptors of an earlier run's dataplane; once.
     pub(crate) fn take_inherited(&mut self) -> LabelledDescriptors {
         std::mem::take(&mut self.inherited)
     }
 
-    /// Sets what of the dataplane is to be held from now on; the next update brings it there.
+    /// Sets the dataplane's descriptors to hold; the next update stores them.
     pub(crate) fn set_dataplane(&mut self, dataplane: LabelledDescriptors) {
-        let all = dataplane.into_iter();
-        let labelled = all.map(|(label, fd)| (format!("{DATAPLANE}{label}"), fd));
-        self.dataplane = labelled.collect();
+        self.dataplane = dataplane
+            .into_iter()
+            .map(|(label, fd)| (format!("{DATAPLANE}{label}"), fd))
+            .collect();
     }
 
-    /// Says whether workers go on when this process ends.
+    /// Returns whether workers continue when this process ends.
     pub(crate) fn holds_workers(&self) -> bool {
         let mut dataplane = self.dataplane.iter();
-        let is_there = match self.holder {
+        let has_holder = match self.holder {
             Holder::None => false,
-            Holder::Process => !self.process.as_ref().is_none_or(FdHolder::is_gone),
+            Holder::Process => !self.process.as_ref().is_none_or(FdHolder::has_ended),
             Holder::ServiceManager => true,
         };
-        is_there && dataplane.all(|(label, _)| self.held.contains(label))
+        has_holder && dataplane.all(|(label, _)| self.held.contains(label))
     }
 
-    /// Has whoever holds them let go of the sockets; the memberships end.
+    /// Releases all descriptors; the memberships end.
     pub(crate) fn close(mut self) {
         if self.holder == Holder::ServiceManager {
-            let held = self.held.iter();
-            held.for_each(|label| service_manager::release(label));
+            for label in &self.held {
+                service_manager::release(label);
+            }
         }
         if let Some(process) = self.process.take() {
             let _ = process.quit();
@@ -202,7 +203,7 @@ impl DescriptorStore {
         Ok(())
     }
 
-    /// Takes one descriptor back; returns the label of one that nobody here knows.
+    /// Takes one descriptor back; returns its label if it is unknown.
     fn take_back(
         &mut self,
         label: String,
@@ -214,8 +215,8 @@ impl DescriptorStore {
             self.inherited.push((name.to_owned(), fd));
         } else if let Some(number) = number(&label) {
             let claims = record.0.remove(&number).unwrap_or_default();
-            let claims = claims.into_iter().map(Membership::from).collect();
-            joined.adopt(number, fd, claims);
+            let memberships = claims.into_iter().map(Membership::from).collect();
+            joined.adopt(number, fd, memberships);
         } else {
             return Some(label);
         }
@@ -231,7 +232,7 @@ impl DescriptorStore {
     }
 
     fn connect(&mut self) {
-        if self.process.is_some() && !self.process.as_ref().is_none_or(FdHolder::is_gone) {
+        if self.process.is_some() && !self.process.as_ref().is_none_or(FdHolder::has_ended) {
             return;
         }
         self.process = match FdHolder::start(&self.command, &self.socket) {
@@ -248,14 +249,14 @@ impl DescriptorStore {
         let wanted = dataplane
             .iter()
             .map(|(label, fd)| (label.clone(), fd.as_fd()));
-        let stored = self.settle(DATAPLANE, wanted);
+        let stored = self.hold_exactly(DATAPLANE, wanted);
         self.dataplane = dataplane;
         stored
     }
 
     fn store_memberships(&mut self, joined: &Joined) -> io::Result<()> {
         let sockets = joined.set().sockets();
-        self.settle(
+        self.hold_exactly(
             MEMBERSHIP,
             sockets.map(|held| (label(held.number), held.socket)),
         )?;
@@ -266,26 +267,29 @@ impl DescriptorStore {
             .replace(&serde_json::to_vec(&Record(record.collect()))?)
     }
 
-    /// Has exactly `wanted` held of all whose labels begin with `prefix`.
-    fn settle<'a>(
+    /// Holds exactly `wanted` of the descriptors whose labels begin with `prefix`.
+    fn hold_exactly<'a>(
         &mut self,
         prefix: &str,
         wanted: impl Iterator<Item = (String, BorrowedFd<'a>)>,
     ) -> io::Result<()> {
-        let held = self
+        let mut unused: BTreeSet<String> = self
             .held
-            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
-        let held = held.take_while(|label| label.starts_with(prefix));
-        let mut unused: BTreeSet<String> = held.cloned().collect();
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+            .take_while(|label| label.starts_with(prefix))
+            .cloned()
+            .collect();
         for (label, fd) in wanted {
             if !unused.remove(&label) {
                 self.hold(label, fd)?;
             }
         }
-        unused.into_iter().try_for_each(|label| self.let_go(&label))
+        unused
+            .into_iter()
+            .try_for_each(|label| self.release(&label))
     }
 
-    /// Brings those who hold the sockets, and the record, up to a few changes.
+    /// Brings the holder and the record up to date by changes.
     fn follow<'a>(
         &mut self,
         joined: &Joined,
@@ -299,7 +303,7 @@ impl DescriptorStore {
             let label = label(number);
             match joined.set().socket(number) {
                 Some(socket) if !self.held.contains(&label) => self.hold(label, socket)?,
-                None if self.held.contains(&label) => self.let_go(&label)?,
+                None if self.held.contains(&label) => self.release(&label)?,
                 _ => {}
             }
         }
@@ -320,7 +324,7 @@ impl DescriptorStore {
         Ok(())
     }
 
-    fn let_go(&mut self, label: &str) -> io::Result<()> {
+    fn release(&mut self, label: &str) -> io::Result<()> {
         match (self.holder, &mut self.process) {
             (Holder::ServiceManager, _) => service_manager::release(label),
             (_, Some(process)) => process.release(label)?,
@@ -331,9 +335,8 @@ impl DescriptorStore {
     }
 }
 
-/// Ends the process that holds what a daemon left, if there is one, and what it holds; says how many
-/// descriptors that were.
-pub(crate) fn end_left(directory: &Path) -> io::Result<Option<usize>> {
+/// Ends the process that holds an ended daemon's descriptors, if there is one; returns how many it held.
+pub(crate) fn cleanup(directory: &Path) -> io::Result<Option<usize>> {
     let socket = directory.join(SOCKET);
     let mut held = None;
     if let Ok(mut process) = FdHolder::connect(&socket) {
@@ -345,9 +348,9 @@ pub(crate) fn end_left(directory: &Path) -> io::Result<Option<usize>> {
     Ok(held)
 }
 
-/// Reads what is joined. For fuzzers and tests.
+/// Reads a record of memberships. For fuzzers and tests.
 #[cfg(feature = "rehearsal")]
-pub(crate) fn read_memberships(read: &crate::state::journal::Remembered) {
+pub(crate) fn read_memberships(read: &crate::state::journal::Contents) {
     let claims = Record::of(read).0.into_values().flatten();
     claims.map(Membership::from).for_each(drop);
 }
@@ -356,7 +359,7 @@ fn label(number: u32) -> String {
     format!("{MEMBERSHIP}{number}")
 }
 
-/// The number of a membership socket; there are numbers behind it.
+/// The number of a membership socket, low enough for more numbers after it.
 fn number(label: &str) -> Option<u32> {
     let number: u32 = label.strip_prefix(MEMBERSHIP)?.parse().ok()?;
     (number <= u32::MAX / 2).then_some(number)

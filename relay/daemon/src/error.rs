@@ -1,11 +1,11 @@
-//! Why a daemon does not start or ends badly, and the exit status that says so.
+//! Why a daemon does not start or fails, and the exit status for it.
 
 use std::io;
 use std::path::PathBuf;
 
 use config::ConfigErrors;
 
-/// Why a daemon does not start or ends badly.
+/// Why a daemon does not start or fails.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// Another process runs the instance.
@@ -16,7 +16,7 @@ pub enum DaemonError {
     AlreadyRunning {
         /// Name of the instance.
         name: String,
-        /// Process id of the daemon that runs it, as its lock says.
+        /// Process id of the daemon that runs it, from its lock.
         pid: String,
     },
     /// The control socket cannot be used.
@@ -53,10 +53,10 @@ pub enum DaemonError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// There is no configuration, and the daemon was asked to read it.
+    /// There is no configuration to read.
     #[error("there is no {path}; write it, or start the daemon with --config FILE")]
     NoConfig {
-        /// The file that is read where no other is named.
+        /// The default file.
         path: PathBuf,
     },
     /// The configuration is wrong.
@@ -65,7 +65,7 @@ pub enum DaemonError {
     /// The fleet that the configuration names cannot be joined.
     #[error("{0}")]
     Fleet(String),
-    /// Workers cannot run as the user that they are to run as.
+    /// Workers cannot run as the configured user.
     #[error("worker_user {name:?}: {problem}")]
     WorkerUser {
         /// The user.
@@ -75,7 +75,7 @@ pub enum DaemonError {
         /// Capabilities this process lacks.
         missing: Vec<&'static str>,
     },
-    /// Neither path, or not the one that was asked for, is available.
+    /// Neither path, or not the requested one, is available.
     #[error("{reason}{}", hint(.missing))]
     NoPath {
         /// Which path, and why.
@@ -86,7 +86,7 @@ pub enum DaemonError {
     /// The host's links cannot be followed.
     #[error(transparent)]
     Host(#[from] host::Error),
-    /// The forwarding table cannot be brought to the kernel.
+    /// The dataplane failed.
     #[error(transparent)]
     Dataplane(#[from] crate::dataplane_thread::Error),
     /// The read-only listener cannot be opened.
@@ -97,7 +97,7 @@ pub enum DaemonError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// No threads, timers or signals.
+    /// Threads, timers or signals are unavailable.
     #[error("cannot start: {0}")]
     Runtime(io::Error),
 }
@@ -115,7 +115,7 @@ impl DaemonError {
             Self::File { source, .. }
             | Self::Listen { source, .. }
             | Self::ConfigFile { source, .. }
-                if is_denied(source) =>
+                if source.kind() == io::ErrorKind::PermissionDenied =>
             {
                 77
             }
@@ -129,7 +129,7 @@ impl DaemonError {
     }
 }
 
-/// What to do about what cannot be written, as the end of a text.
+/// The remedy for a failed write, as the end of a message.
 pub(crate) fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there",
@@ -137,10 +137,6 @@ pub(crate) fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::NotFound => "; make its directory",
         _ => "",
     }
-}
-
-fn is_denied(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 fn hint(missing: &[&str]) -> String {

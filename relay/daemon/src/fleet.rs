@@ -1,4 +1,4 @@
-//! The daemon as a relay of a fleet: what it lends the fleet, and what its API tells of it.
+//! The daemon as a relay of a fleet: what it provides to the fleet, and what its API reports about it.
 
 mod host;
 
@@ -18,14 +18,14 @@ use rules::ruleset::Policy;
 
 pub(crate) use host::DaemonHost;
 
-use crate::api::api_error::{Answer, ApiError, Code};
+use crate::api::api_error::{ApiError, Code, Reply};
 use crate::error::DaemonError;
 use crate::instance::Instance;
 
-/// How long a daemon that stops waits for others to take over.
+/// How long a stopping daemon waits for others to take over.
 const LEAVE: Duration = Duration::from_secs(2);
 
-/// This daemon's place in a fleet.
+/// This daemon's membership of a fleet.
 #[derive(Clone)]
 pub(crate) struct Fleet {
     relay: Relay,
@@ -37,12 +37,12 @@ impl std::fmt::Debug for Fleet {
     }
 }
 
-/// Says why a daemon cannot be in this fleet, where that is known before anything is touched.
+/// Checks what can be checked before joining this fleet.
 pub(crate) fn check(settings: &FleetSettings) -> Result<(), DaemonError> {
     name(settings).map(drop)
 }
 
-/// The name of this relay: the one that is written, or the host's.
+/// The name of this relay: the configured one, or the host's.
 fn name(settings: &FleetSettings) -> Result<String, DaemonError> {
     let name = match &settings.relay {
         Some(name) => name.clone(),
@@ -60,15 +60,15 @@ fn name(settings: &FleetSettings) -> Result<String, DaemonError> {
 }
 
 impl Fleet {
-    /// Begins to take part.
+    /// Joins the fleet.
     pub(crate) fn start(
         settings: FleetSettings,
         (instance, permitted): (&Instance, Policy),
         (host, gates): (DaemonHost, BTreeMap<String, u64>),
     ) -> Result<Self, DaemonError> {
-        // Where rules are kept for a start without etcd.
+        // Stores the rules for a start without etcd.
         let cache = instance.state().join("fleet");
-        // Where it cannot be made, the driver says so when it has rules to keep.
+        // If it cannot be created, the driver reports that when it has rules to store.
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(&cache);
         let config = Config {
             relay: name(&settings)?,
@@ -79,28 +79,28 @@ impl Fleet {
             cache,
             gates,
         };
-        let relay = Relay::start(config, std::sync::Arc::new(host));
-        let relay = relay.map_err(|error| DaemonError::Fleet(error.to_string()))?;
+        let relay = Relay::start(config, std::sync::Arc::new(host))
+            .map_err(|error| DaemonError::Fleet(error.to_string()))?;
         Ok(Self { relay })
     }
 
-    /// What the relay knows, at once.
+    /// The status as this relay has it, without waiting.
     pub(crate) fn status(&self) -> FleetStatus {
         self.relay.report()
     }
 
-    /// The same with what all relays counted.
+    /// The status with the counters of all relays.
     pub(crate) async fn full_status(&self) -> FleetStatus {
         self.relay.full_report().await
     }
 
     /// The fleet's rules.
-    pub(crate) async fn rules(&self) -> Answer<FleetRules> {
+    pub(crate) async fn rules(&self) -> Reply<FleetRules> {
         self.relay.rules().await.map_err(refusal)
     }
 
-    /// What the relay was told in the last seconds.
-    pub(crate) async fn record(&self, seconds: u32) -> Answer<FleetRecord> {
+    /// The relay's inputs of the last seconds.
+    pub(crate) async fn record(&self, seconds: u32) -> Reply<FleetRecord> {
         let record = self.relay.record(Duration::from_secs(seconds.into())).await;
         let hex = |byte: u8| format!("{byte:02x}");
         Ok(FleetRecord {
@@ -109,28 +109,27 @@ impl Fleet {
         })
     }
 
-    /// Makes these the fleet's rules, or says what that would change.
+    /// Makes these the fleet's rules, or returns what that would change.
     pub(crate) async fn apply(
         &self,
-        asked: FleetRuleList,
+        FleetRuleList { generation, rules }: FleetRuleList,
         by: &By,
         dry_run: bool,
-    ) -> Answer<FleetChange> {
-        let FleetRuleList { generation, rules } = asked;
+    ) -> Reply<FleetChange> {
         let relay = self.relay.by(by.to_string());
         let applied = relay.apply(rules, generation, dry_run).await;
         applied.map_err(refusal)
     }
 
-    /// Has a relay hold nothing, or take its part again.
-    pub(crate) async fn drain(&self, relay: String, drained: bool) -> Answer<FleetDone> {
+    /// Makes a relay give up all shares, or take shares again.
+    pub(crate) async fn drain(&self, relay: String, drained: bool) -> Reply<FleetDone> {
         let done = self.relay.drain(relay, drained).await;
         done.map_err(refusal).map(|()| FleetDone::default())
     }
 
-    /// Has a relay forward these rules.
-    pub(crate) async fn move_to(&self, asked: FleetMove) -> Answer<FleetDone> {
-        if asked.rules.is_empty() {
+    /// Makes a relay forward these rules.
+    pub(crate) async fn move_to(&self, request: FleetMove) -> Reply<FleetDone> {
+        if request.rules.is_empty() {
             let message = "no rules are named; give at least one";
             return Err(ApiError::new(Code::Invalid, message));
         }
@@ -138,30 +137,32 @@ impl Fleet {
         let is_drained = |relay: &FleetRelay| relay.state == FleetRelayState::Drained;
         if relays
             .iter()
-            .any(|relay| relay.name == asked.relay && is_drained(relay))
+            .any(|relay| relay.name == request.relay && is_drained(relay))
         {
             let message = format!(
                 "relay {0:?} is drained and takes nothing; `mcr fleet undrain {0}` first",
-                asked.relay
+                request.relay
             );
             return Err(ApiError::new(Code::Conflict, message));
         }
-        let moved = self.relay.move_to(asked.rules, asked.relay).await;
+        let moved = self.relay.move_to(request.rules, request.relay).await;
         let shares = moved.map_err(refusal)?;
         Ok(FleetDone { shares })
     }
 
-    /// Has each share go where placement puts it.
-    pub(crate) async fn rebalance(&self) -> Answer<FleetDone> {
+    /// Moves each share to the relay that placement assigns.
+    pub(crate) async fn rebalance(&self) -> Reply<FleetDone> {
         let shares = self.relay.rebalance().await.map_err(refusal)?;
         Ok(FleetDone { shares })
     }
 
-    /// Ends the session of a relay that is known to be dead; refused where this one knows better.
-    pub(crate) async fn fence(&self, relay: String) -> Answer<FleetDone> {
+    /// Ends the session of a dead relay; refused if this relay has heard from it recently.
+    pub(crate) async fn fence(&self, relay: String) -> Reply<FleetDone> {
         let status = self.status();
-        let known = status.relays.iter().find(|known| known.name == relay);
-        let silent_ms = known.and_then(|known| known.last_beat_ms);
+        let mut relays = status.relays.iter();
+        let silent_ms = relays
+            .find(|other| other.name == relay)
+            .and_then(|other| other.last_beat_ms);
         if let Some(ago) = silent_ms.filter(|ago| *ago < status.hold_ms) {
             let message = format!(
                 "relay {relay:?} lives, it beat {ago} ms ago; `mcr fleet drain {relay}` has it give \
@@ -173,7 +174,7 @@ impl Fleet {
         done.map_err(refusal).map(|()| FleetDone::default())
     }
 
-    /// Gives everything away, to stop.
+    /// Gives up all shares before stopping.
     pub(crate) async fn leave(&self) {
         self.relay.leave(LEAVE).await;
     }

@@ -1,4 +1,4 @@
-//! Reads what an earlier daemon left, as the next one does, whatever it holds. For fuzzers and tests.
+//! Reads files of an earlier daemon as the next one does, whatever their contents. For fuzzers and tests.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -8,16 +8,16 @@ use config::Settings;
 use rules::ruleset::{Policy, RuleSet};
 
 use crate::descriptor_store::{self, fd_holder};
-use crate::state::journal::{Remembered, head};
+use crate::state::journal::{Contents, head};
 use crate::state::running::Running;
 
 /// Reads a snapshot and the lines of its journal, of the running rules and of the memberships.
 ///
 /// # Panics
-/// Where rules that are valid are not the same once they were written down again.
+/// If valid rules differ after they were written and read again.
 pub fn journal(snapshot: &[u8], lines: &[u8]) {
     let journal = [&head(snapshot), lines].concat();
-    let read = Remembered::of(snapshot.to_vec(), &journal);
+    let read = Contents::of(snapshot.to_vec(), &journal);
     descriptor_store::read_memberships(&read);
     let Some(running) = Running::of(&read) else {
         return;
@@ -32,17 +32,17 @@ pub fn journal(snapshot: &[u8], lines: &[u8]) {
 fn check_written_again(generation: u64, rules: &RuleSet, settings: &Settings) {
     let running = Running::new(generation, rules, settings);
     let snapshot = serde_json::to_vec(&running).expect("what was read from JSON is JSON again");
-    let read = Running::of(&Remembered::of(snapshot, b""));
+    let read = Running::of(&Contents::of(snapshot, b""));
     assert_eq!(read, Some(running), "written down and read again");
 }
 
-/// Says bytes to the process that holds descriptors.
+/// Sends bytes to the process that holds descriptors.
 pub fn keeper(bytes: &[u8]) {
     let Ok((mut client, mut holder)) = UnixStream::pair() else {
         return;
     };
-    let said = client.write_all(bytes);
-    if said.and_then(|()| client.shutdown(Shutdown::Write)).is_ok() {
-        fd_holder::hear(&mut holder);
+    let sent = client.write_all(bytes);
+    if sent.and_then(|()| client.shutdown(Shutdown::Write)).is_ok() {
+        fd_holder::attend_once(&mut holder);
     }
 }

@@ -1,4 +1,4 @@
-//! What belongs to one instance alone: its lock, its directory, and the bpffs all instances share.
+//! The resources of one instance: its lock and its directory; and the bpffs that all instances share.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -16,14 +16,14 @@ use nix::unistd::geteuid;
 use crate::error::DaemonError;
 use crate::options::Options;
 
-/// How long a process that is dying may hold the lock; one that was killed just now need not show it.
+/// How long a dying process may hold the lock; one that was just killed may not show it for the latter time.
 const DYING: Duration = Duration::from_secs(5);
 const JUST_NOW: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(10);
 /// In the flags of `/proc/PID/stat`, include/linux/sched.h.
 const PF_EXITING: u64 = 0x4;
 
-/// An instance, claimed for this process as long as the value lives.
+/// An instance, claimed for this process until drop.
 #[derive(Debug)]
 pub(crate) struct Instance {
     name: String,
@@ -34,7 +34,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Claims the instance, or says who has it.
+    /// Claims the instance; the error names the process that has it.
     pub(crate) fn claim(options: &Options) -> Result<Self, DaemonError> {
         let directory = options.run_directory.join(&options.instance);
         make_directory(&options.run_directory, 0o755)?;
@@ -58,10 +58,10 @@ impl Instance {
         &self.name
     }
 
-    /// The lock, to be watched.
+    /// The lock, for the watch over it.
     pub(crate) fn lock(&self) -> OwnFile {
-        let meaning = "another daemon of the name could start beside this one";
-        OwnFile::new(&self.lock_path, meaning)
+        let consequence = "another daemon of the name could start beside this one";
+        OwnFile::new(&self.lock_path, consequence)
     }
 
     /// The directory of the running rules.
@@ -69,36 +69,36 @@ impl Instance {
         &self.directory
     }
 
-    /// The directory of what is kept over reboots; whoever keeps something there makes it.
+    /// The directory of persistent state; its users create it.
     pub(crate) fn state(&self) -> &Path {
         &self.state
     }
 }
 
-/// A file that others find this daemon by, as it made it.
+/// A file by which others find this daemon.
 #[derive(Debug)]
 pub(crate) struct OwnFile {
     path: PathBuf,
     inode: Option<u64>,
-    /// What it means that it is gone.
-    meaning: &'static str,
+    /// The consequence of its removal.
+    consequence: &'static str,
 }
 
 impl OwnFile {
-    pub(crate) fn new(path: &Path, meaning: &'static str) -> Self {
+    pub(crate) fn new(path: &Path, consequence: &'static str) -> Self {
         Self {
             path: path.to_owned(),
             inode: inode(path),
-            meaning,
+            consequence,
         }
     }
 
-    /// Says once that somebody has removed or replaced it.
+    /// Logs once that it was removed or replaced.
     pub(crate) fn watch(&mut self) {
         let now = inode(&self.path);
         if self.inode.is_some() && now != self.inode {
-            let (path, meaning) = (self.path.display(), self.meaning);
-            tracing::error!("{path} was removed or replaced: {meaning}; restart the daemon");
+            let (path, consequence) = (self.path.display(), self.consequence);
+            tracing::error!("{path} was removed or replaced: {consequence}; restart the daemon");
             self.inode = None;
         }
     }
@@ -110,15 +110,15 @@ fn inode(path: &Path) -> Option<u64> {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Whoever waits for the lock checks that the file it locked is still the one at the path.
+        // A process that waits for the lock checks that the file it locked is still the one at the path.
         let _ = fs::remove_file(&self.lock_path);
-        // Goes only when it is empty: running rules of a daemon that keeps forwarding stay.
+        // Removed only if empty: the running rules of a daemon that continues to forward stay.
         let _ = fs::remove_file(self.directory.join(dataplane::VERIFIER_LOG));
         let _ = fs::remove_dir(&self.directory);
     }
 }
 
-/// What to make of an operation on `path` that failed.
+/// The error of a failed operation on `path`.
 fn failed(path: &Path, operation: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |source| DaemonError::File {
         path: path.to_owned(),
@@ -131,11 +131,16 @@ fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
     let failed = |operation| failed(path, operation);
     let begun = Instant::now();
     loop {
-        // Nobody else may open it, so nobody else can lock it.
-        let mut open = OpenOptions::new();
-        let open = open.read(true).write(true).create(true).truncate(false);
-        let open = open.mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let file = open.open(path).map_err(failed("open the lock"))?;
+        // Other users may not open it, so they cannot lock it.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)
+            .map_err(failed("open the lock"))?;
         let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => lock,
             Err((mut file, _)) => {
@@ -153,9 +158,9 @@ fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
             }
         };
         let held = lock.metadata().map_err(failed("read the lock"))?;
-        // The former owner may have removed the file between the opening and the locking.
-        if fs::metadata(path).is_ok_and(|there| there.ino() == held.ino()) {
-            // One that an earlier version left may be open to others.
+        // The previous owner may have removed the file between open and lock.
+        if fs::metadata(path).is_ok_and(|current| current.ino() == held.ino()) {
+            // The file of an earlier version may be accessible to others.
             lock.set_permissions(Permissions::from_mode(0o600))
                 .map_err(failed("restrict the lock"))?;
             lock.set_len(0).map_err(failed("write the lock"))?;
@@ -165,12 +170,12 @@ fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
     }
 }
 
-/// Whether a process that has the lock lets go of it by itself: it has been killed, or is exiting.
+/// Returns whether a process will release the lock by itself: it has been killed, or is exiting.
 fn is_dying(pid: &str) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
     };
-    // The name before may hold anything.
+    // The process name before may contain anything.
     let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
     let is_zombie = matches!(fields.next(), Some("Z" | "X"));
     let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok());
@@ -190,11 +195,11 @@ fn make_directory(path: &Path, mode: u32) -> Result<(), DaemonError> {
     made.map_err(failed(path, "make the directory"))
 }
 
-/// Refuses a directory in which somebody else could put links for this process to follow, or files
-/// for it to believe. One of its own is closed to others.
+/// Refuses a directory in which other users could place links for this process to follow, or files for it
+/// to trust. Restricts this user's own directory.
 fn require_own(path: &Path) -> Result<(), DaemonError> {
     let failed = |operation| failed(path, operation);
-    let there = fs::symlink_metadata(path).map_err(failed("look at the directory"))?;
+    let metadata = fs::symlink_metadata(path).map_err(failed("look at the directory"))?;
     let own = geteuid().as_raw();
     let refused = |problem: String| {
         Err(DaemonError::Directory {
@@ -202,30 +207,30 @@ fn require_own(path: &Path) -> Result<(), DaemonError> {
             problem,
         })
     };
-    if !there.is_dir() {
+    if !metadata.is_dir() {
         return refused("is no directory; remove it".to_owned());
     }
-    if there.uid() != own && there.uid() != 0 {
-        let uid = there.uid();
+    if metadata.uid() != own && metadata.uid() != 0 {
+        let uid = metadata.uid();
         return refused(format!(
             "belongs to user {uid}, who could mislead a daemon of user {own}; run it as user {uid}, \
              or give the directory to user {own}"
         ));
     }
-    match there.mode() & 0o022 {
+    match metadata.mode() & 0o022 {
         0 => Ok(()),
-        _ if there.uid() == own => {
-            let mode = Permissions::from_mode(there.mode() & 0o7755);
+        _ if metadata.uid() == own => {
+            let mode = Permissions::from_mode(metadata.mode() & 0o7755);
             fs::set_permissions(path, mode).map_err(failed("restrict the directory"))
         }
         _ => refused("may be written by others; take that away with chmod go-w".to_owned()),
     }
 }
 
-/// Mounts bpffs where it is missing. A failure is only logged: the kernel path then says itself
-/// why it is not available.
+/// Mounts bpffs if it is missing. A failure is only logged: the kernel path then reports itself why it is
+/// not available.
 pub(crate) fn mount_bpffs(path: &Path) {
-    if statfs(path).is_ok_and(|there| there.filesystem_type() == BPF_FS_MAGIC) {
+    if statfs(path).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC) {
         return;
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RELATIME;
@@ -294,7 +299,7 @@ mod tests {
                 (claimed, killer.join().unwrap())
             });
             holder.wait().unwrap();
-            // Who is killed late on a busy machine was alive when it was looked for.
+            // On a busy machine the kill may come too late for the claim.
             if killed < JUST_NOW {
                 drop(claimed.unwrap());
                 rounds += 1;
@@ -309,14 +314,14 @@ mod tests {
         drop(Instance::claim(&options).unwrap());
         assert_eq!(fs::read_dir(&options.run_directory).unwrap().count(), 0);
         let second = Instance::claim(&options).unwrap();
-        let kept = second.directory().join("running.json");
-        fs::write(&kept, "{}").unwrap();
+        let rules = second.directory().join("running.json");
+        fs::write(&rules, "{}").unwrap();
         drop(second);
-        assert!(kept.exists());
+        assert!(rules.exists());
     }
 
     #[test]
-    fn the_lock_is_its_owners_alone_also_where_it_was_not() {
+    fn the_lock_becomes_accessible_to_its_owner_only() {
         let directory = tempfile::tempdir().unwrap();
         let options = options(directory.path());
         make_directory(&options.run_directory, 0o755).unwrap();
@@ -331,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_nobody_elses_links_and_enters_nobody_elses_directory() {
+    fn follows_no_links_and_enters_no_directory_of_others() {
         let directory = tempfile::tempdir().unwrap();
         let options = options(directory.path());
         make_directory(&options.run_directory, 0o755).unwrap();

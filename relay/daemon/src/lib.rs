@@ -1,8 +1,8 @@
 //! Supervisor, control API server, memberships.
 //!
-//! It touches no packet. `core` decides what follows from rules and host, without any I/O; the
-//! supervisor carries it out through the dataplane's thread, the memberships and the state on disk,
-//! and shows the outcome as a view, which the API and the sampler read.
+//! It handles no packets. `core` decides what follows from rules and host, without any I/O; the
+//! supervisor executes it through the dataplane's thread, the memberships and the state on disk, and
+//! publishes the outcome as a view, which the API and the sampler read.
 
 mod abort_on_panic;
 mod api;
@@ -47,11 +47,11 @@ pub use signals::unblock as unblock_signals;
 /// Runs the daemon in the network namespace of the calling thread until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it cannot start, with the exit status that tells scripts why, or cannot end cleanly.
+/// When it cannot start, with an exit status for scripts, or cannot end cleanly.
 pub fn run(options: Options) -> Result<(), DaemonError> {
     sys::heap::keep_little();
     let instance = instance::Instance::claim(&options)?;
-    // The control socket is claimed before anything is touched that another daemon may use.
+    // The control socket is claimed before anything that another daemon may use is changed.
     let listener = api::socket::Listener::bind(&options.socket)?;
     instance::mount_bpffs(&options.bpffs);
     cleanup::end_strays(&options)?;
@@ -68,8 +68,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         (log.start)();
     }
     host::tick::begin();
-    // One thread: of several, each tick would wake them all. What takes long hands the rest over to
-    // another while it does.
+    // One thread, because each tick would wake all of several. Long work uses block_in_place, which hands
+    // the other tasks to another thread.
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -81,7 +81,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     result
 }
 
-/// Gives up all other capabilities; those that change users too, unless it is `switching`.
+/// Renounces all unneeded capabilities; those that change users too, unless `switching`.
 fn keep_needed(switching: bool) {
     if let Err(error) = sys::capability::keep_needed(switching) {
         tracing::warn!(%error, "cannot give up capabilities");

@@ -1,4 +1,4 @@
-//! The memberships the rules need: computed without I/O, then held equal to what is joined.
+//! The memberships that the rules need: computed without I/O, then joined and left to match.
 
 mod joined;
 mod wanted;

@@ -1,4 +1,4 @@
-//! How a daemon is started.
+//! The options that a daemon is started with.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,38 +8,38 @@ use config::DaemonSettings;
 use dataplane::features::Feature;
 use rules::ruleset::Policy;
 
-/// How a daemon is started. The defaults are those of the default instance.
+/// The options that a daemon is started with. The defaults are those of the default instance.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of the instance; it owns its lock, pins and running rules.
     pub instance: String,
     /// The control socket.
     pub socket: PathBuf,
-    /// The configuration; `None`: `/etc/mcr/mcr.toml` if it is there.
+    /// The configuration; `None`: `/etc/mcr/mcr.toml` if it exists.
     pub config: Option<PathBuf>,
-    /// What the command line says; the configuration says the rest.
+    /// The settings of the command line, which override the configuration's.
     pub given: DaemonSettings,
-    /// What to do without although the kernel has it, for tests of what older kernels get.
+    /// Kernel features not to use although present, to test the behaviour on older kernels.
     pub without: Vec<Feature>,
     /// Program and arguments that run a worker; empty: no userspace path.
     pub worker_command: Vec<OsString>,
-    /// Program and arguments that run a process that holds membership sockets, which is given the
-    /// path of its socket as last argument; empty: memberships end with this process.
+    /// Program and arguments that run a process that holds membership sockets, to which the path of its
+    /// socket is passed as last argument; empty: memberships end with this process.
     pub fd_holder_command: Vec<OsString>,
-    /// Program that captures for clients of the API; `None`: none does.
+    /// Program that captures for clients of the API; `None`: no captures.
     pub capture_program: Option<OsString>,
-    /// How the level of the log is read and changed; `None`: it is not.
+    /// Access to the level of the log; `None`: it cannot be read or changed.
     pub log: Option<LogControl>,
     /// Directory of locks and, one directory per instance, of running rules.
     pub run_directory: PathBuf,
-    /// Directory of what is kept over reboots, one directory per instance.
+    /// Directory of persistent state, one directory per instance.
     pub state_directory: PathBuf,
-    /// Where bpffs is, or is to be mounted.
+    /// Mount point of bpffs.
     pub bpffs: PathBuf,
 }
 
 impl Options {
-    /// What the command line permits.
+    /// The policy of the command line.
     pub(crate) fn policy(&self) -> Policy {
         Policy {
             allow_link_local: self.given.allow_link_local,
@@ -47,16 +47,16 @@ impl Options {
     }
 }
 
-/// Reads and changes the level of this process's log, which whoever started the daemon set up.
+/// Access to this process's log, which the caller of the daemon has set up.
 #[derive(Clone, Copy, Debug)]
 pub struct LogControl {
     /// The level.
     pub level: fn() -> LogLevel,
     /// Changes it.
     pub set_level: fn(LogLevel),
-    /// Has lines written from now on by a thread of its own; until then they wait.
+    /// Starts the thread that writes lines; until then they wait.
     pub start: fn(),
-    /// How many lines nobody will read, because nobody took them while they waited.
+    /// The number of lines that were dropped because too many waited.
     pub lost: fn() -> u64,
 }
 

@@ -1,5 +1,5 @@
-//! Groups of inputs that are reported again and again, for networks whose querier never asks and whose
-//! switches forget: what is joined now, in the version spoken there, and never a leave.
+//! Repeated reports of the groups of inputs, for networks without queries and with forgetful switches: the
+//! current memberships, in the version in use there, and never a leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,12 +20,12 @@ use sys::membership::igmp_versions;
 use crate::core::Core;
 use crate::memberships::{Joined, of_join};
 
-/// Bytes of records in one report: fits every link that IPv6 does (RFC 8200 section 5).
+/// Bytes of records in one report: fits the minimum MTU of IPv6 (RFC 8200 section 5).
 const ROOM: usize = 1_200;
 /// Sources of a group in one record.
 const SOURCES: usize = 64;
 
-/// When which inputs are due.
+/// When the reports of each interval are due.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     /// The rules that were last read.
@@ -34,7 +34,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Sends what is due; asked once a second.
+    /// Sends the reports that are due; to be called once a second.
     pub(crate) fn send_due(&mut self, core: &Core, joined: &Joined) {
         let now = Instant::now();
         let next = |after: NonZeroU16| now + Duration::from_secs(after.get().into());
@@ -43,8 +43,8 @@ impl Reports {
             let inputs = self.rules.iter().flat_map(|rule| &rule.inputs);
             let due = inputs.filter_map(|input| {
                 let after = input.rejoin?;
-                let before = self.due.get(&after).copied();
-                Some((after, before.unwrap_or_else(|| next(after))))
+                let scheduled = self.due.get(&after).copied();
+                Some((after, scheduled.unwrap_or_else(|| next(after))))
             });
             self.due = due.collect();
         }
@@ -61,11 +61,11 @@ impl Reports {
             let Some(link) = core.host().interfaces.get(&index).filter(|link| link.up) else {
                 continue;
             };
-            let spoken = versions.iter().find(|(name, _)| *name == link.name);
-            let version = match (ipv4, spoken.map(|(_, version)| version.as_str())) {
+            let in_use = versions.iter().find(|(name, _)| *name == link.name);
+            let version = match (ipv4, in_use.map(|(_, version)| version.as_str())) {
                 (true, Some("V1")) => Version::V1,
                 (true, Some("V2")) => Version::V2,
-                (false, _) if forces_the_old_mld(&link.name) => Version::V2,
+                (false, _) if forces_mldv1(&link.name) => Version::V2,
                 _ => Version::V3,
             };
             if let Err(error) = send((index, ipv4), link, version, records) {
@@ -74,7 +74,7 @@ impl Reports {
         }
     }
 
-    /// What is joined of the inputs that are due, by interface and family.
+    /// The memberships of the inputs that are due, by interface and family.
     fn present(
         &self,
         is_due: &BTreeSet<NonZeroU16>,
@@ -83,9 +83,9 @@ impl Reports {
     ) -> BTreeMap<(Ifindex, bool), Vec<Record>> {
         let mut groups = BTreeSet::new();
         for rule in self.rules.iter() {
-            let is_asked = rule.inputs.iter().any(|input| input.rejoin.is_some());
-            let place = self.rules.place(&rule.name).filter(|_| is_asked);
-            let Some(view) = place.and_then(|place| core.views().get(&place)) else {
+            let has_rejoin = rule.inputs.iter().any(|input| input.rejoin.is_some());
+            let position = self.rules.place(&rule.name).filter(|_| has_rejoin);
+            let Some(view) = position.and_then(|position| core.views().get(&position)) else {
                 continue;
             };
             let inputs = rule.inputs.iter().zip(&view.inputs);
@@ -96,7 +96,7 @@ impl Reports {
         }
         let mut present: BTreeMap<_, Vec<Record>> = BTreeMap::new();
         for (interface, group) in groups {
-            // All groups at once are no membership that anybody is told of.
+            // The range of all groups is not a membership that is reported.
             let Some(sources) = joined
                 .set()
                 .sources(interface, group)
@@ -126,7 +126,8 @@ impl Reports {
     }
 }
 
-/// Who sends reports on an interface: of IPv4 nobody where it has no address (RFC 3376 section 4.2.13).
+/// The source address of reports on an interface; unspecified if it has no IPv4 address (RFC 3376
+/// section 4.2.13).
 fn own(link: &Interface, ipv4: bool) -> Option<IpAddr> {
     let mut addresses = link.addresses.iter().copied();
     let own = addresses.find(|address| match address {
@@ -136,8 +137,8 @@ fn own(link: &Interface, ipv4: bool) -> Option<IpAddr> {
     own.or(ipv4.then_some(Ipv4Addr::UNSPECIFIED.into()))
 }
 
-/// What a querier of MLDv1 makes the kernel speak is nowhere to be read; what it is told to is.
-fn forces_the_old_mld(interface: &str) -> bool {
+/// Returns whether the kernel is configured for MLDv1. It does not expose that a querier made it use MLDv1.
+fn forces_mldv1(interface: &str) -> bool {
     ["all", interface].iter().any(|name| {
         let path = format!("/proc/sys/net/ipv6/conf/{name}/force_mld_version");
         fs::read_to_string(path).is_ok_and(|forced| forced.trim() == "1")
@@ -162,7 +163,7 @@ fn send(
     Ok(())
 }
 
-/// Packs records into reports; one of an old version is of one group.
+/// Packs records into reports; a report of an old version has one group.
 fn reports(version: Version, records: Vec<Record>) -> Vec<Report> {
     let mut reports: Vec<Report> = Vec::new();
     let (mut room, mut last) = (0, None);
@@ -187,7 +188,7 @@ fn reports(version: Version, records: Vec<Record>) -> Vec<Report> {
         }
         room = room.saturating_sub(size);
     }
-    // Never a leave: what an old version cannot say of sources it says of the group.
+    // Never a leave: an old version reports the group instead of its sources.
     if version != Version::V3 {
         for record in reports.iter_mut().flat_map(|report| &mut report.records) {
             record.kind = RecordKind::IsExclude;

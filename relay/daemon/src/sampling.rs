@@ -1,5 +1,5 @@
-//! Samples the counters twice a second, those alone that may have changed, publishes what follows, and
-//! switches away from legs of bad quality.
+//! Samples twice a second the counters that may have changed, publishes the resulting events, and switches
+//! away from legs of bad quality.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tokio::task::block_in_place;
 
 use crate::dataplane_thread::DataplaneThread;
 
-/// Rules whose reading takes so long that others are not to wait for it.
+/// From this many rules on, sampling takes so long that other tasks must not wait for it.
 const MANY: usize = 1024;
 
 /// Samples for as long as the daemon runs.
@@ -27,7 +27,7 @@ pub(crate) async fn run(
 ) {
     let mut seen = Seen::default();
     let mut clock = ClockStep::default();
-    // The first at once: what is counted until then is not reported.
+    // The first sample is taken at once: what was counted before is not reported.
     let mut interval = None;
     loop {
         if let Some(interval) = interval.replace(INTERVAL) {
@@ -48,22 +48,22 @@ pub(crate) async fn run(
                     seen = now_seen;
                     arrived
                 }
-                // It has its own ways to complain; what was seen is seen anew.
+                // The error is reported elsewhere; the next reading starts over.
                 Err(_) => continue,
             }
         };
         let now_ns = sys::clock::monotonic_ns();
-        let sample = || sampler.sample(now_ns, &view.rules, &arrived);
-        let mut news = if arrived.len() > MANY {
-            block_in_place(sample)
+        let take_sample = || sampler.sample(now_ns, &view.rules, &arrived);
+        let mut sample = if arrived.len() > MANY {
+            block_in_place(take_sample)
         } else {
-            sample()
+            take_sample()
         };
         interval = Some(sampler.pause(now_ns));
-        let leaves = std::mem::take(&mut news.leaves);
-        events.publish_all(news.events(&view));
+        let leaves = std::mem::take(&mut sample.leaves);
+        events.publish_all(sample.events(&view));
         for (rule, leg) in leaves {
-            // Where the leg has gone meanwhile the next reading says so.
+            // If the leg was removed meanwhile, the next reading shows it.
             let _ = dataplane.switch(rule, leg).await;
         }
     }

@@ -1,6 +1,6 @@
-//! The service manager (`sd_notify(3)`): it is told that the daemon is ready, reloading, stopping or
-//! alive, and holds descriptors. Without a manager nothing is sent. Nothing waits for one that does not
-//! listen: it is told later.
+//! The service manager (`sd_notify(3)`): it is notified that the daemon is ready, reloading, stopping or
+//! alive, and holds descriptors. Without a manager nothing is sent. Nothing waits for a busy manager: it is
+//! notified later.
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
@@ -14,41 +14,41 @@ use nix::time::{ClockId, clock_gettime};
 use parking_lot::Mutex;
 use rules::printable::things;
 
-/// The number of the first descriptor that a manager hands over (sd_listen_fds(3)).
+/// The number of the first descriptor that a manager passes (sd_listen_fds(3)).
 const FIRST_STORED: i32 = 3;
 
-/// The state that the manager did not take.
-static UNTOLD: Mutex<Option<String>> = Mutex::new(None);
+/// The state that the manager has not accepted yet.
+static PENDING: Mutex<Option<String>> = Mutex::new(None);
 
 /// Rules are live and joined.
 pub(crate) fn ready(rules: usize) {
     let rules = things(rules as u64, "rule");
-    tell(format!("READY=1\nSTATUS=Relaying by {rules}"));
+    report(format!("READY=1\nSTATUS=Relaying by {rules}"));
 }
 
 /// The configuration is being read again; [`ready`] follows.
 pub(crate) fn reloading() {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
-    let now = now.map_or(0, |now| now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000);
-    tell(format!("RELOADING=1\nMONOTONIC_USEC={now}"));
+    let now_us = now.map_or(0, |now| now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000);
+    report(format!("RELOADING=1\nMONOTONIC_USEC={now_us}"));
 }
 
-/// The supervisor's loop turns.
+/// The supervisor's loop is running.
 pub(crate) fn alive() {
-    let state = UNTOLD.lock().take();
+    let state = PENDING.lock().take();
     if let Some(state) = state {
-        tell(state);
+        report(state);
     }
     notify("WATCHDOG=1");
 }
 
-/// The daemon ends.
+/// The daemon is stopping.
 pub(crate) fn stopping() {
-    tell("STOPPING=1".to_owned());
+    report("STOPPING=1".to_owned());
 }
 
-/// Says whether a manager is there to hold descriptors, for this process: what a service starts, a
-/// shell above all, inherits `NOTIFY_SOCKET` from it, and nobody would hold anything for that.
+/// Returns whether a manager holds descriptors for this process: children of a service, such as a shell,
+/// inherit `NOTIFY_SOCKET`, but the manager holds nothing for them.
 pub(crate) fn has_store() -> bool {
     let started = std::env::var("SYSTEMD_EXEC_PID").ok();
     let is_service = std::env::var_os("INVOCATION_ID").is_some();
@@ -56,7 +56,7 @@ pub(crate) fn has_store() -> bool {
         && is_managed(std::process::id(), started.as_deref(), is_service)
 }
 
-/// The manager says which process it started, since version 248; before that, that it started one.
+/// Since version 248 the manager passes the pid of the process it started; before, only that it started one.
 fn is_managed(process: u32, started: Option<&str>, is_service: bool) -> bool {
     match started {
         Some(started) => started == process.to_string(),
@@ -64,7 +64,7 @@ fn is_managed(process: u32, started: Option<&str>, is_service: bool) -> bool {
     }
 }
 
-/// Has the manager hold a duplicate of `fd` under `label` until the service is stopped.
+/// Stores a duplicate of `fd` in the manager under `label` until the service is stopped.
 ///
 /// # Errors
 /// The socket's.
@@ -74,12 +74,12 @@ pub(crate) fn store(label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
     send(socket.as_bytes(), &state, Some(fd))
 }
 
-/// Has the manager let go of what it holds under `label`.
+/// Releases the descriptor that the manager holds under `label`.
 pub(crate) fn release(label: &str) {
     notify(&format!("FDSTOREREMOVE=1\nFDNAME={label}"));
 }
 
-/// What the manager held for this service, with its labels; to be called once.
+/// The descriptors that the manager held for this service, with their labels; to be called once.
 pub(crate) fn stored() -> Vec<(String, OwnedFd)> {
     let variable = |name| std::env::var(name).unwrap_or_default();
     if variable("LISTEN_PID") != std::process::id().to_string() {
@@ -96,12 +96,12 @@ pub(crate) fn stored() -> Vec<(String, OwnedFd)> {
     taken.collect()
 }
 
-/// Reports a state, or notes it to be reported later: only the last one counts.
-fn tell(state: String) {
-    *UNTOLD.lock() = (!notify(&state)).then_some(state);
+/// Reports a state, or stores it to be reported later: only the last one counts.
+fn report(state: String) {
+    *PENDING.lock() = (!notify(&state)).then_some(state);
 }
 
-/// Says whether there is nothing more to tell.
+/// Returns `false` if the state has to be sent again.
 fn notify(state: &str) -> bool {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
         return true;
@@ -122,7 +122,7 @@ fn send(path: &[u8], state: &str, fd: Option<BorrowedFd<'_>>) -> io::Result<()> 
     let fds = fd.map(|fd| [fd.as_raw_fd()]);
     let rights = fds.as_ref().map(|fds| ControlMessage::ScmRights(fds));
     let bytes = [IoSlice::new(state.as_bytes())];
-    // A manager that is stopped or busy holds nothing up.
+    // A stopped or busy manager delays nothing.
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
     sendmsg(
         socket.as_raw_fd(),
@@ -168,9 +168,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
-        let kept = UnixDatagram::unbound().unwrap();
+        let stored = UnixDatagram::unbound().unwrap();
         let at = path.as_os_str().as_bytes();
-        send(at, "FDSTORE=1\nFDNAME=membership-1", Some(kept.as_fd())).unwrap();
+        send(at, "FDSTORE=1\nFDNAME=membership-1", Some(stored.as_fd())).unwrap();
         let mut bytes = [0; 64];
         let mut room = nix::cmsg_space!([i32; 4]);
         let mut slices = [std::io::IoSliceMut::new(&mut bytes)];
@@ -186,10 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_does_not_listen_is_an_error_and_no_wait() {
+    fn a_manager_that_does_not_read_is_an_error_without_waiting() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
-        let _deaf = UnixDatagram::bind(&path).unwrap();
+        let _unread = UnixDatagram::bind(&path).unwrap();
         let mut sent = (0..10_000).map(|_| send(path.as_os_str().as_bytes(), "WATCHDOG=1", None));
         let error = sent.find_map(Result::err).unwrap();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_is_gone_is_an_error_and_no_panic() {
+    fn a_missing_manager_is_an_error_without_panic() {
         assert!(send(b"/nonexistent/notify", "READY=1", None).is_err());
         assert!(send(b"", "READY=1", None).is_err());
     }

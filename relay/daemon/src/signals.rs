@@ -1,8 +1,8 @@
 //! The signals that a daemon handles, in the order in which a manager sends them to hand over: SIGUSR1,
 //! then SIGTERM.
 //!
-//! They are blocked in every thread and read by one. A handler runs on whichever thread
-//! the kernel wakes, so of two signals the second may be seen first: a restart was then taken for a stop.
+//! They are blocked in every thread and read by one. A handler would run on whichever thread the kernel
+//! wakes, so the second of two signals could be seen first, and a restart be taken for a stop.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::author;
 use crate::error::DaemonError;
 
-/// Those that are read.
+/// The handled signals.
 const SIGNALS: [Signal; 4] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -22,22 +22,22 @@ const SIGNALS: [Signal; 4] = [
     Signal::SIGTERM,
 ];
 
-/// Blocks them in this thread and in those that it starts; to be called before the first of them.
+/// Blocks them in this thread and in those that it starts; to be called before it starts any.
 ///
 /// # Errors
-/// None that the kernel knows for a valid set.
+/// The kernel has none for a valid set.
 pub(crate) fn block() -> Result<(), DaemonError> {
     let blocked = SigSet::from_iter(SIGNALS).thread_block();
     blocked.map_err(|error| DaemonError::Runtime(error.into()))
 }
 
-/// Has a process that the daemon started hear signals again: it inherited what is blocked.
+/// Unblocks all signals in a process that the daemon started, which inherited the blocked set.
 pub fn unblock() {
-    // Nothing can be refused of an empty set.
+    // The kernel has no error for an empty set.
     let _ = SigSet::empty().thread_set_mask();
 }
 
-/// What was sent since [`block`] and is not read yet.
+/// The signals since [`block`].
 pub(crate) struct Signals {
     sent: mpsc::UnboundedReceiver<(Signal, By)>,
 }
@@ -46,16 +46,16 @@ impl Signals {
     /// Begins to read them, on a thread of its own.
     ///
     /// # Errors
-    /// When no thread or no descriptor can be had.
+    /// If a thread or descriptor is unavailable.
     pub(crate) fn new() -> Result<Self, DaemonError> {
         let (sender, sent) = mpsc::unbounded_channel();
         let set = SigSet::from_iter(SIGNALS);
-        let read = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC);
-        let read = read.map_err(|error| DaemonError::Runtime(error.into()))?;
+        let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)
+            .map_err(|error| DaemonError::Runtime(error.into()))?;
         let read = move || {
-            // Of signals that wait the kernel hands out the lowest first: SIGUSR1 before SIGTERM.
-            while let Ok(Some(read)) = read.read_signal() {
-                if told(&read).is_some_and(|told| sender.send(told).is_err()) {
+            // The kernel delivers the lowest pending signal first: SIGUSR1 before SIGTERM.
+            while let Ok(Some(info)) = descriptor.read_signal() {
+                if parse(&info).is_some_and(|signal| sender.send(signal).is_err()) {
                     return;
                 }
             }
@@ -65,15 +65,15 @@ impl Signals {
         Ok(Self { sent })
     }
 
-    /// The next signal, and who sent it.
+    /// The next signal, and its sender.
     pub(crate) async fn next(&mut self) -> Option<(Signal, By)> {
         self.sent.recv().await
     }
 }
 
-fn told(read: &siginfo) -> Option<(Signal, By)> {
-    let signal = Signal::try_from(i32::try_from(read.ssi_signo).ok()?).ok()?;
-    // 0: by the kernel, or by a process that this namespace does not know.
-    let pid = i32::try_from(read.ssi_pid).ok().filter(|pid| *pid > 0);
-    Some((signal, author::process(pid, pid.map(|_| read.ssi_uid))))
+fn parse(info: &siginfo) -> Option<(Signal, By)> {
+    let signal = Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()?;
+    // 0: sent by the kernel, or by a process that is not visible in this PID namespace.
+    let pid = i32::try_from(info.ssi_pid).ok().filter(|pid| *pid > 0);
+    Some((signal, author::process(pid, pid.map(|_| info.ssi_uid))))
 }

@@ -1,4 +1,4 @@
-//! From nothing to the first live rules.
+//! Starts the daemon up to the first live rules.
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -47,7 +47,7 @@ use crate::supervisor::command::Command;
 use crate::supervisor::port_conflicts::port_conflicts;
 use crate::{abort_on_panic, config_files, sampling, service_manager};
 
-/// Changes that may wait for the supervisor.
+/// The most changes that wait for the supervisor.
 const QUEUE: usize = 64;
 
 /// Runs until SIGTERM, SIGINT or SIGUSR1.
@@ -58,7 +58,7 @@ pub(crate) async fn run(
     startup: StartupState,
 ) -> Result<(), DaemonError> {
     let supervisor = start(options, instance, &listener, startup).await?;
-    // A task of its own: the thread that waits here would wake up as well with every tick.
+    // A task of its own: otherwise the thread that waits here would wake with every tick too.
     let served = tokio::spawn(supervisor.serve()).await;
     served.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
@@ -69,10 +69,12 @@ async fn start(
     listener: &Listener,
     mut startup: StartupState,
 ) -> Result<Supervisor, DaemonError> {
-    // All that can refuse comes before the first rule is live.
+    // Everything that can fail comes before the first rule is live.
     let signals = Signals::new()?;
-    let control = listener.listener().and_then(UnixListener::from_std);
-    let control = control.map_err(DaemonError::Runtime)?;
+    let control = listener
+        .listener()
+        .and_then(UnixListener::from_std)
+        .map_err(DaemonError::Runtime)?;
     let public = listen(startup.started_with.listen)?;
     let own_files = [instance.lock(), listener.file()];
     let (mut supervisor, handles) =
@@ -93,7 +95,7 @@ async fn start(
     }
     let service = supervisor.serve_readers(instance, handles)?;
     supervisor.follow_own_files();
-    let names = host_name::known(supervisor.started_with.listen_names.as_deref());
+    let names = host_name::served(supervisor.started_with.listen_names.as_deref());
     remote::serve(&service, Arc::clone(&names));
     if let Some(public) = public {
         public
@@ -111,7 +113,7 @@ async fn start(
     Ok(supervisor)
 }
 
-/// The other ends of what the supervisor owns, and what the host supports.
+/// The other ends of the supervisor's channels, and what the host supports.
 struct Handles {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<Arc<View>>,
@@ -119,7 +121,7 @@ struct Handles {
     features: Features,
 }
 
-/// Opens what the daemon works on; nothing is live then.
+/// Opens the daemon's resources; no rules are live yet.
 fn assemble(
     options: &Options,
     instance: &Instance,
@@ -201,7 +203,7 @@ fn assemble(
     Ok((supervisor, handles))
 }
 
-/// Opens the dataplane, and the store of descriptors meanwhile.
+/// Opens the dataplane and, in parallel, the descriptor store.
 fn open(
     options: &Options,
     instance: &Instance,
@@ -213,7 +215,7 @@ fn open(
     match opening.finish() {
         Ok(opened) => Ok((store, opened)),
         Err(error) => {
-            // What an earlier run left goes on until a start succeeds.
+            // The forwarding of an earlier run continues until a start succeeds.
             if !startup.continues {
                 store.close();
             }
@@ -242,8 +244,8 @@ fn begin_to_open(
         instance: instance.name().to_owned(),
         bpffs: options.bpffs.clone(),
         workers: started_with.workers.map_or(0, usize::from),
-        // On `--path userspace` too: it consumes behind the taps what workers relay, and what an
-        // earlier run left pinned must not go on forwarding beside them.
+        // With `--path userspace` too: it consumes behind the taps the packets that workers relay, and
+        // pinned programs of an earlier run must not continue to forward beside them.
         kernel: true,
         without: options.without.clone(),
         worker_command: options.worker_command.clone(),
@@ -255,19 +257,19 @@ fn begin_to_open(
     Ok(opening)
 }
 
-/// Listens on TCP where that is asked for; who connects waits until somebody answers.
+/// Listens on TCP if configured; connections wait until they are served.
 fn listen(address: Option<SocketAddr>) -> Result<Option<Public>, DaemonError> {
     let Some(address) = address else {
         return Ok(None);
     };
-    let public = Public::listen(address);
-    let public = public.map_err(|source| DaemonError::Listen { address, source })?;
-    Ok(Some(public))
+    match Public::listen(address) {
+        Ok(public) => Ok(Some(public)),
+        Err(source) => Err(DaemonError::Listen { address, source }),
+    }
 }
 
 impl Supervisor {
-    /// Begins to sample, to tell others of events, and to take part in the fleet; hands back what the API
-    /// answers from.
+    /// Starts sampling, notifications and the fleet's relay; returns the service of the API.
     fn serve_readers(
         &mut self,
         instance: &Instance,
@@ -342,14 +344,14 @@ impl Supervisor {
                 socket: self.options.socket.clone(),
             },
             unsaved: Arc::default(),
-            answers: Arc::default(),
+            responses: Arc::default(),
             is_apart: false,
             remote: Arc::clone(&self.remote),
             notified: Arc::clone(&self.notified),
         }))
     }
 
-    /// Brings the first rules to the dataplane, which may have others from before.
+    /// Applies the first rules to the dataplane, which may still execute those of an earlier run.
     async fn first_step(&mut self, first: Config) -> Result<(), DaemonError> {
         let queries = self.core.queries(&first.rules, &first.settings);
         let mut snapshot = self.watch.read(queries).await?;
@@ -357,11 +359,11 @@ impl Supervisor {
         let (rules, settings) = (Arc::new(first.rules), Arc::new(first.settings));
         self.reading = snapshot.reading;
         let (host, renewed) = (Arc::new(snapshot.host), BTreeSet::new());
-        // What the kernel path forwards meanwhile goes on.
-        let listening = self.demand.begin(&host);
+        // Meanwhile the kernel path continues to forward.
+        let listening = self.demand.restore(&host);
         self.core.set_listening(listening);
         let step = block_in_place(|| self.core.step(rules, settings, host, &renewed));
-        // Joined before anything is forwarded and before anything of an earlier run is left.
+        // Joined before anything is forwarded and before any membership of an earlier run is left.
         block_in_place(|| self.joined.settle(&self.core.joins(&step)));
         let mut table = Table::default();
         step.diff().clone().apply_to(&mut table);

@@ -1,5 +1,5 @@
-//! What a daemon starts from: the previous running rules and the configuration, read while the process
-//! has one thread and all its privileges.
+//! The state that a daemon starts from: the previous running rules and the configuration, read while the
+//! process has one thread and all its privileges.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,33 +21,33 @@ use crate::state::changes::{self, ChangeLog};
 use crate::state::pending::Pending;
 use crate::state::running::{Running, RunningStore};
 
-/// What a daemon begins with.
+/// The state that a daemon starts from.
 pub(crate) struct StartupState {
-    /// The configuration; empty where it cannot be read.
+    /// The configuration; empty if it cannot be read.
     pub(crate) configured: Config,
-    /// What its files said.
+    /// The digest of its files.
     pub(crate) files: String,
     /// The first rules and settings.
     pub(crate) first: Config,
     /// The generation of the rules before them.
     pub(crate) generation: u64,
-    /// Whether a daemon before left running rules.
+    /// Whether an earlier daemon left running rules.
     pub(crate) continues: bool,
-    /// Why the configuration is not used, though there is one.
+    /// Why an existing configuration is not used.
     pub(crate) unread: Option<DaemonError>,
-    /// A change that is to be confirmed, or was undone.
+    /// A change that waits to be confirmed, or was undone.
     pub(crate) unconfirmed: Option<Pending>,
-    /// How it is started.
+    /// The daemon settings in force.
     pub(crate) started_with: DaemonSettings,
-    /// The user that workers run as, if it is another one.
+    /// The user that workers run as, if it differs from this process's.
     pub(crate) worker_user: Option<User>,
 }
 
 impl StartupState {
-    /// Reads what there is.
+    /// Reads the state.
     ///
     /// # Errors
-    /// When the configuration or what the command line says cannot be gone by.
+    /// If the configuration or the command line cannot be used.
     pub(crate) fn read(options: &Options, instance: &Instance) -> Result<Self, DaemonError> {
         let policy = options.policy();
         let running = RunningStore::new(instance.directory()).load();
@@ -79,7 +79,7 @@ impl StartupState {
         })
     }
 
-    /// Where rules run that say nothing of it.
+    /// The path of rules that do not choose one.
     pub(crate) fn path(&self) -> PathChoice {
         self.started_with.path.unwrap_or_default()
     }
@@ -89,12 +89,12 @@ impl StartupState {
         self.started_with.max_rules.unwrap_or(MAX_RULES)
     }
 
-    /// The most memberships that clients may bring about.
+    /// The most memberships that clients may cause.
     pub(crate) fn max_memberships(&self) -> usize {
         self.started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS) as usize
     }
 
-    /// The core that goes on from here.
+    /// The core that continues from this state.
     pub(crate) fn core(&self, support: Support, policy: Policy) -> Core {
         let mut core = Core::new(support, self.path(), policy)
             .at_most(self.max_rules() as usize, self.max_memberships());
@@ -103,13 +103,13 @@ impl StartupState {
     }
 }
 
-/// The change that waits to be confirmed, if one does; one whose time is over is undone now.
+/// The change that waits to be confirmed, if there is one; an expired one is undone now.
 fn unconfirmed(options: &Options, state: &Path, running: Option<&Running>) -> Option<Pending> {
     let mut pending = Pending::load(state)?;
     let files = config_files::digest(options.config.as_deref());
-    // It was written down and never made.
+    // It was written but never made.
     let is_unmade = running.is_some_and(|running| running.generation < pending.generation);
-    let is_over = pending.undone || running.is_none() || pending.left() == Duration::ZERO;
+    let is_over = pending.undone || running.is_none() || pending.remaining() == Duration::ZERO;
     if is_unmade || is_over && pending.is_overtaken_by(&files) {
         if let Err(error) = Pending::remove(state) {
             tracing::warn!(%error, "cannot forget a change that was to be confirmed");
@@ -135,10 +135,10 @@ fn worker_user(name: &str) -> Result<Option<User>, DaemonError> {
         problem,
         missing,
     };
-    let found = User::find(name);
-    let found =
-        found.map_err(|error| refused(format!("cannot be looked up: {error}"), Vec::new()))?;
-    let Some(user) = found else {
+    let lookup = User::find(name);
+    let user =
+        lookup.map_err(|error| refused(format!("cannot be looked up: {error}"), Vec::new()))?;
+    let Some(user) = user else {
         let problem = "no such user; make one with `useradd --system --no-create-home`, or name \
                        another one in [daemon] or by --worker-user";
         return Err(refused(problem.to_owned(), Vec::new()));
@@ -158,7 +158,7 @@ fn worker_user(name: &str) -> Result<Option<User>, DaemonError> {
     Err(refused(problem, missing))
 }
 
-/// What configuration and running rules come to.
+/// The combination of configuration and running rules.
 struct Read {
     configured: Config,
     first: Config,
@@ -166,25 +166,24 @@ struct Read {
     unread: Option<DaemonError>,
 }
 
-/// The configuration with the rules of a fleet that ran before, if it still names one.
+/// The configuration with the previously running rules of a fleet, if it still names one.
 fn with_fleet(configured: &Config, mut before: Vec<RuleDocument>, policy: Policy) -> Config {
     before.retain(|rule| rule.share.is_some() && configured.settings.fleet.is_some());
-    let rules: Result<Vec<_>, _> = before.iter().map(|rule| rule.to_rule(0)).collect();
+    let fleet: Result<Vec<_>, _> = before.iter().map(|rule| rule.to_rule(0)).collect();
     let policy = configured.settings.policy(policy);
-    let rules = rules.map(|rules| configured.rules.changed(&[], rules, policy));
     Config {
-        rules: match rules {
+        rules: match fleet.map(|fleet| configured.rules.changed(&[], fleet, policy)) {
             Ok(Ok(rules)) => rules,
-            // The fleet tells them again, and what is wrong with them.
+            // The fleet sends them again and reports their problems.
             _ => configured.rules.clone(),
         },
         ..configured.clone()
     }
 }
 
-/// After a crash or a hand-over the running rules and settings of before, unless the configuration
-/// was edited since the daemon before read it; otherwise those of the configuration. A configuration
-/// that cannot be read ends nothing that runs: it is an error only where nothing ran before.
+/// After a crash or a handover the previous running rules and settings, unless the configuration was
+/// edited since the previous daemon read it; otherwise those of the configuration. An unreadable
+/// configuration does not end running rules: it is an error only if there were none.
 fn begin(
     config: Result<Config, DaemonError>,
     running: Option<Running>,
@@ -215,12 +214,12 @@ fn begin(
         .settings
         .unwrap_or_else(|| configured.settings.clone());
     if unread.is_none() {
-        // How this daemon is started is the configuration's to say, not the one before's.
+        // The settings of this daemon's start come from the configuration, not from the previous daemon.
         settings.daemon = configured.settings.daemon.clone();
         settings.fleet = configured.settings.fleet.clone();
     }
     if settings.fleet.is_none() {
-        // Nobody would open their gates.
+        // Without the fleet nothing would open their gates.
         running.rules.retain(|rule| rule.share.is_none());
     }
     let rules = RuleSet::from_documents(&running.rules, settings.policy(policy));

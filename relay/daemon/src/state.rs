@@ -1,4 +1,4 @@
-//! What is remembered on disk and survives a crash.
+//! State on disk that survives a crash.
 
 pub(crate) mod acknowledged;
 pub(crate) mod changes;

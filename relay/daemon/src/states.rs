@@ -1,4 +1,4 @@
-//! The states of rules and inputs on this host, from how they compile and what is joined.
+//! The states of rules and inputs on this host, from their compilation and the memberships.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,35 +13,37 @@ use rules::shared_map::SharedMap;
 
 use crate::memberships::{Joined, of_join};
 
-/// What interfaces do about merging, and what is taken at XDP.
+/// The state of GRO on interfaces, and the inputs received at XDP.
 pub(crate) type LinkFacts<'a> = (&'a BTreeMap<Ifindex, String>, &'a Hooks);
 
-/// Computes the state of each rule. Rules that are not among the changes since the states `known` keep
-/// theirs; where nothing is known all are computed anew.
+/// Computes the state of each rule. With `previous` states and the changes since, only the states of
+/// changed rules are computed.
 pub(crate) fn states(
     rules: &SharedMap<Place, Arc<RuleView>>,
     joined: &Joined,
     (merging, hooks): LinkFacts<'_>,
-    known: Option<(&SharedMap<Place, Arc<RuleState>>, &RuleChanges)>,
+    previous: Option<(&SharedMap<Place, Arc<RuleState>>, &RuleChanges)>,
 ) -> SharedMap<Place, Arc<RuleState>> {
     let state = |rule: &Arc<RuleView>| Arc::new(rule_state(rule, joined, (merging, hooks)));
-    let Some((before, changes)) = known else {
-        let states = rules.iter().map(|(place, rule)| (*place, state(rule)));
-        return states.collect();
+    let Some((previous, changes)) = previous else {
+        let states = rules.iter();
+        return states
+            .map(|(position, rule)| (*position, state(rule)))
+            .collect();
     };
-    let mut states = before.clone();
-    for (place, _) in &changes.removed {
-        states.remove(place);
+    let mut states = previous.clone();
+    for (position, _) in &changes.removed {
+        states.remove(position);
     }
-    for (place, _) in &changes.added {
-        if let Some(rule) = rules.get(place) {
-            states.insert(*place, state(rule));
+    for (position, _) in &changes.added {
+        if let Some(rule) = rules.get(position) {
+            states.insert(*position, state(rule));
         }
     }
     states
 }
 
-/// How what is joined whatever the rules say does.
+/// The states of static joins.
 pub(crate) fn joins(inputs: &[InputView], joined: &Joined) -> Arc<[InputState]> {
     let states = inputs
         .iter()
@@ -55,8 +57,7 @@ fn rule_state(rule: &Arc<RuleView>, joined: &Joined, (merging, hooks): LinkFacts
             .outputs
             .iter()
             .all(|o| o.wanted.is_some() && o.copies.is_none());
-    let inputs = rule.inputs.iter();
-    let inputs = inputs.map(|view| InputState {
+    let inputs = rule.inputs.iter().map(|view| InputState {
         hook: hooks.of(rule, view),
         ..input(view, is_on_demand, joined, merging)
     });
@@ -86,36 +87,38 @@ fn input(
     merging: &BTreeMap<Ifindex, String>,
 ) -> InputState {
     let memberships = || view.joins.iter().flat_map(of_join);
-    // An address of this host needs no membership, only to be there; and nothing is needed of what
-    // nobody listens to.
+    // An address of this host needs no membership, it only has to exist; an input without listeners needs
+    // none either.
     let needs_none = !view.addresses.is_empty() || is_on_demand;
     let held = (needs_none || !view.joins.is_empty()) && memberships().all(|m| joined.holds(&m));
-    // The kernel keeps a membership where nothing can arrive: link down, IPv6 turned off.
+    // The kernel keeps memberships on links where nothing can arrive: down, or with IPv6 disabled.
     let all = held && view.pending.is_none();
     let failures: BTreeSet<&str> = if held {
         BTreeSet::new()
     } else {
         memberships().filter_map(|m| joined.failure(&m)).collect()
     };
-    let reason = view.pending.as_deref();
-    let reason = reason.or_else(|| failures.first().copied());
+    let reason = view
+        .pending
+        .as_deref()
+        .or_else(|| failures.first().copied());
     InputState {
         joined: all,
         reason: reason.map(Into::into),
-        merging: merges(view, merging),
+        merging: merging_of(view, merging),
         hook: None,
     }
 }
 
-/// What the interfaces of an input do about merging, those that do the same together.
-fn merges(view: &InputView, merging: &BTreeMap<Ifindex, String>) -> Option<Box<str>> {
+/// The state of GRO on the interfaces of an input, equal ones once.
+fn merging_of(view: &InputView, merging: &BTreeMap<Ifindex, String>) -> Option<Box<str>> {
     let texts = view.interfaces.iter().filter_map(|link| merging.get(link));
-    let texts: BTreeSet<&str> = texts.map(String::as_str).collect();
-    let texts: Vec<&str> = texts.into_iter().collect();
-    (!texts.is_empty()).then(|| texts.join("; ").into())
+    let distinct: BTreeSet<&str> = texts.map(String::as_str).collect();
+    let listed: Vec<&str> = distinct.into_iter().collect();
+    (!listed.is_empty()).then(|| listed.join("; ").into())
 }
 
-/// A rule is up if everything is, down if no input or no output works.
+/// A rule is up if all its parts are, down if no input or no output works.
 fn judge<'a>(
     inputs: impl Iterator<Item = (&'a str, &'a InputState)>,
     outputs: impl Iterator<Item = (&'a str, Option<&'a str>)>,

@@ -1,5 +1,5 @@
-//! The supervisor: one task that owns rules, memberships and the running set, and carries out what
-//! the core decides. Readers never wait for it: they read the view.
+//! The supervisor: one task that owns rules, memberships and the running set, and executes what the core
+//! decides. Readers never wait for it: they read the view.
 
 mod changes;
 pub(crate) mod command;
@@ -59,38 +59,38 @@ use crate::state::pending::Pending;
 use crate::state::running::RunningStore;
 use command::{Command, Order};
 
-/// How often joins that failed are tried again, and workers checked.
+/// How often failed joins are tried again, and workers checked.
 const RETRY: Duration = tick::SECOND;
 
 pub(crate) struct Supervisor {
     pub(crate) options: Options,
-    /// What command line and configuration said at the start.
+    /// The daemon settings at the start.
     pub(crate) started_with: DaemonSettings,
-    /// The fleet that the configuration named then.
+    /// The fleet settings at the start.
     pub(crate) fleet_settings: Option<FleetSettings>,
-    /// This relay's place in it.
+    /// This relay's membership of the fleet.
     pub(crate) fleet: Option<Fleet>,
     pub(crate) identity: Identity,
     pub(crate) core: Core,
     pub(crate) dataplane: DataplaneThread,
     pub(crate) joined: Joined,
-    /// When inputs are reported again.
+    /// The schedule of repeated reports.
     pub(crate) reports: Reports,
     pub(crate) descriptor_store: DescriptorStore,
-    /// Whether much memory was freed since it was last given back to the kernel.
+    /// Whether much memory was freed since the heap was last trimmed.
     pub(crate) heap_to_trim: bool,
     pub(crate) offload: Offload,
     pub(crate) backlog: Backlog,
     pub(crate) tunnels: Tunnels,
-    /// What interfaces that may merge packets do, and why.
+    /// The state of GRO on interfaces, and its reason.
     pub(crate) merging: BTreeMap<Ifindex, String>,
-    /// What is taken at XDP, and why not.
+    /// The inputs received at XDP, or why they are not.
     pub(crate) hooks: Hooks,
-    /// The same, as the view has it.
+    /// The hooks as published in the view.
     pub(crate) shown_hooks: Hooks,
     /// The configuration as last read.
     pub(crate) configured: Config,
-    /// Its files, where they are watched.
+    /// The watch over its files, if enabled.
     pub(crate) files: Option<ConfigWatch>,
     pub(crate) watch: Watch,
     /// Clients of other hosts.
@@ -102,38 +102,38 @@ pub(crate) struct Supervisor {
     pub(crate) last: Option<ChangeRecord>,
     /// The rule sets that people made last.
     pub(crate) generations: Generations,
-    /// The directory of what is kept over reboots.
+    /// The directory of persistent state.
     pub(crate) state: PathBuf,
-    /// A change that waits to be confirmed, or was undone though the files still say it.
+    /// A change that waits to be confirmed, or was undone although the files still contain it.
     pub(crate) unconfirmed: Option<Pending>,
-    /// Whether what nobody confirmed could not be undone.
+    /// Whether undoing an unconfirmed change failed.
     pub(crate) undoing_failed: bool,
-    /// Rules that an undoing would bring back with their counters.
+    /// Removed rules that an undo would restore with their counters.
     pub(crate) counters_held: Vec<String>,
-    /// Who wanted the configuration read again meanwhile.
+    /// The author of a reload requested while a change waits to be confirmed.
     pub(crate) reload_waits: Option<Author>,
-    /// Why what runs is not written down, while it is not.
+    /// Why the running rules are not written to disk, if so.
     pub(crate) unsaved: Option<Arc<str>>,
     pub(crate) events: Events,
-    /// Those who are told of events elsewhere.
+    /// Destinations outside that events are sent to.
     pub(crate) notified: Arc<Notified>,
     pub(crate) view: watch::Sender<Arc<View>>,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) host_changes: mpsc::Receiver<Snapshot>,
-    /// Who listens where outputs are on demand.
+    /// The listeners of outputs on demand.
     pub(crate) demand: Demand,
     pub(crate) signals: Signals,
     /// This daemon's restarts of each worker as last read.
     pub(crate) restarts: BTreeMap<u32, u64>,
-    /// What was known of the workers when they were last checked.
+    /// The revision of the workers when they were last checked.
     pub(crate) workers: u64,
-    /// The host's notifications received until the memberships were last checked.
+    /// The number of host notifications when the memberships were last checked.
     pub(crate) notices: u64,
-    /// The reading of the host that the rules were last carried out on.
+    /// The number of the host reading that the running rules were last applied to.
     pub(crate) reading: u64,
-    /// What others find this daemon by.
+    /// The files by which others find this daemon.
     pub(crate) own_files: [OwnFile; 2],
-    /// A change of the host that could not be carried out yet.
+    /// A change of the host that could not be applied yet.
     pub(crate) pending: Option<Snapshot>,
 }
 
@@ -141,7 +141,7 @@ impl Supervisor {
     pub(crate) async fn serve(mut self) -> Result<(), DaemonError> {
         let mut retry = tick::next(RETRY);
         let hands_over = loop {
-            let left = self.time_to_confirm();
+            let remaining = self.time_to_confirm();
             tokio::select! {
                 Some((signal, by)) = self.signals.next() => match signal {
                     Signal::SIGHUP => {
@@ -151,10 +151,10 @@ impl Supervisor {
                     }
                     signal => break signal == Signal::SIGUSR1,
                 },
-                Some(command) = self.commands.recv() => self.carry_out(command).await,
+                Some(command) = self.commands.recv() => self.execute(command).await,
                 Some(snapshot) = self.host_changes.recv() => self.host_changed(snapshot).await,
                 listening = self.demand.next_change() => self.listening_changed(listening).await,
-                () = sleep(left) => self.undo_in_time().await,
+                () = sleep(remaining) => self.undo_in_time().await,
                 () = sleep_until(retry) => {
                     retry = tick::next(RETRY);
                     self.do_periodic_work().await;
@@ -164,7 +164,7 @@ impl Supervisor {
         self.stop(hands_over).await
     }
 
-    async fn carry_out(&mut self, command: Command) {
+    async fn execute(&mut self, command: Command) {
         let Command {
             order,
             author,
@@ -179,16 +179,17 @@ impl Supervisor {
                 if author.is_elsewhere {
                     request.keep_own(self.core.settings());
                 }
-                let changed = match self.refuse_while_waiting() {
+                let mut changed = match self.refuse_while_waiting() {
                     Ok(()) => self.change(&request, &author).await,
                     Err(refused) => Err(refused),
                 };
-                let changed = changed.map(|mut change| {
-                    if author.save && author.confirm.is_none() {
-                        change.warnings.extend(self.save_changed(&change, &author));
-                    }
-                    change
-                });
+                if let Ok(change) = &mut changed
+                    && author.save
+                    && author.confirm.is_none()
+                {
+                    let warning = self.save_changed(change, &author);
+                    change.warnings.extend(warning);
+                }
                 changed.map_err(ApiError::from)
             }
             Order::DryRun(mut request) => {
@@ -223,17 +224,17 @@ impl Supervisor {
             Order::Routes(asked) => {
                 let table =
                     block_in_place(|| self.core.table().of(asked.ingress, asked.destination));
-                // Whoever asked may have gone away.
+                // The requester may have disconnected.
                 let _ = asked.table.send(table);
                 Ok(Change::default())
             }
         };
-        // Whoever asked may have gone away; that changes nothing.
+        // The requester may have disconnected.
         let _ = reply.send(outcome);
         self.reload_after_waiting().await;
     }
 
-    /// Goes by what files of this host alone say, and nobody is told of.
+    /// Applies the settings that only files of this host may change, and that are not published.
     pub(crate) fn follow_own_files(&self) {
         let Config { api, targets, .. } = &self.configured;
         let is_secret =
@@ -245,7 +246,7 @@ impl Supervisor {
         self.notified.set(targets.clone());
     }
 
-    /// Makes the running rules those of the configuration, as it is now.
+    /// Replaces the running rules by those of the current configuration.
     async fn reload(&mut self, author: &Author) -> Result<Change, ApiError> {
         service_manager::reloading();
         if let Some(files) = &mut self.files {
@@ -296,7 +297,7 @@ impl Supervisor {
         outcome
     }
 
-    /// Reads the configuration again where its files say something else, unless a change waits.
+    /// Reads the configuration again if its files have changed, unless a change waits to be confirmed.
     async fn follow_files(&mut self) {
         let is_waiting = self.waiting().is_some();
         let files = self.files.as_mut().filter(|_| !is_waiting);
@@ -306,7 +307,7 @@ impl Supervisor {
         }
     }
 
-    /// What of these settings a daemon does only from its start on, and this one does not.
+    /// The differences in settings that take effect only after a restart.
     fn awaiting_restart(&self, settings: &Settings) -> Vec<String> {
         let asked = self.options.given.over(&settings.daemon);
         let mut awaiting = asked.awaiting_restart(&self.started_with);
@@ -315,7 +316,7 @@ impl Supervisor {
         awaiting
     }
 
-    /// Tries again what could not be done, and notices what nobody reports.
+    /// Retries what failed, and checks for changes without notification.
     async fn do_periodic_work(&mut self) {
         service_manager::alive();
         self.own_files.iter_mut().for_each(OwnFile::watch);
@@ -326,14 +327,14 @@ impl Supervisor {
         if std::mem::replace(&mut self.notices, notices) != notices {
             self.joined.doubt();
         }
-        let gone = if self.joined.is_look_due() {
+        let lost = if self.joined.is_check_due() {
             block_in_place(|| self.joined.give_up_missing())
         } else {
             0
         };
-        if gone > 0 || self.joined.is_incomplete() {
+        if lost > 0 || self.joined.is_incomplete() {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
-            self.update_view_of_memberships();
+            self.update_view(None, Vec::new());
         }
         let (generation, core) = (self.core.generation(), &self.core);
         let joined = &mut self.joined;
@@ -347,14 +348,14 @@ impl Supervisor {
         self.follow_backlog();
         self.follow_workers().await;
         if self.unsaved.is_some() {
-            block_in_place(|| self.save_again());
+            block_in_place(|| self.save(None));
         }
         if std::mem::take(&mut self.heap_to_trim) {
             block_in_place(sys::heap::trim);
         }
     }
 
-    /// Has what is held for the next daemon held, and tells of workers that were started again.
+    /// Updates the descriptor store, and publishes restarts of workers.
     async fn follow_workers(&mut self) {
         let workers = self.dataplane.worker_revision();
         if std::mem::replace(&mut self.workers, workers) == workers {
@@ -364,23 +365,23 @@ impl Supervisor {
             return;
         }
         self.store_descriptors().await;
-        for worker in self.workers_that_came_back().await {
+        for worker in self.restarted_workers().await {
             self.events.publish(events::worker_restarted(&worker));
         }
     }
 
-    /// Lists the workers that were started again since they were last checked.
-    async fn workers_that_came_back(&mut self) -> Vec<WorkerStats> {
+    /// Lists the workers that were restarted since they were last checked.
+    async fn restarted_workers(&mut self) -> Vec<WorkerStats> {
         let mut workers = self.dataplane.workers().await.unwrap_or_default();
         workers.retain(|worker| {
-            // One that was not there before may have died before it was.
-            let before = self.restarts.insert(worker.id, worker.restarts_here);
-            before.unwrap_or(0) < worker.restarts_here
+            // A new worker may have been restarted before its first check.
+            let last = self.restarts.insert(worker.id, worker.restarts_here);
+            last.unwrap_or(0) < worker.restarts_here
         });
         workers
     }
 
-    /// Has memberships and workers held for the next daemon, as they are now.
+    /// Stores the descriptors of the current memberships and workers for the next daemon.
     pub(crate) async fn store_descriptors(&mut self) {
         match self.dataplane.descriptors().await {
             Ok(descriptors) => self.descriptor_store.set_dataplane(descriptors),
@@ -402,7 +403,7 @@ impl Supervisor {
             });
         }
         if let Some(fleet) = self.fleet.take().filter(|_| !hands_over) {
-            // While everything still works, and the others' last word still arrives.
+            // While everything still works, and the other relays' last messages still arrive.
             self.leave(&fleet).await;
         }
         if hands_over || self.started_with.keep_forwarding == Some(true) {
@@ -421,19 +422,19 @@ impl Supervisor {
         self.detach().await
     }
 
-    /// Gives all shares of the fleet away; what the fleet asks for meanwhile is done.
+    /// Gives up all shares of the fleet, and executes the fleet's commands meanwhile.
     async fn leave(&mut self, fleet: &Fleet) {
         let leaving = fleet.leave();
         tokio::pin!(leaving);
         loop {
             tokio::select! {
                 () = &mut leaving => return,
-                Some(command) = self.commands.recv() => self.carry_out(command).await,
+                Some(command) = self.commands.recv() => self.execute(command).await,
             }
         }
     }
 
-    /// Takes everything away: nothing forwards, nothing is joined, nothing is remembered.
+    /// Removes everything: forwarding, memberships and running rules.
     pub(crate) async fn detach(mut self) -> Result<(), DaemonError> {
         let closed = self.dataplane.close(Close::Detach).await;
         self.running_store.remove();

@@ -1,10 +1,10 @@
-//! The route by which somebody says that they see to a rule's trouble.
+//! The route that acknowledges a rule's trouble.
 
 use api::reply::ErrorReply;
 use api::request::Acknowledge;
 use axum::Json;
 
-use super::api_error::Answer;
+use super::api_error::Reply;
 use super::body::{Body, Name};
 use super::changing::{Changing, MessageHeader};
 
@@ -16,11 +16,10 @@ use super::changing::{Changing, MessageHeader};
 pub(super) async fn acknowledge(
     changing: Changing,
     Name(name): Name,
-    Body(asked): Body<Acknowledge>,
-) -> Answer<Json<Acknowledge>> {
+    Body(request): Body<Acknowledge>,
+) -> Reply<Json<Acknowledge>> {
     let Changing {
         service, author, ..
     } = changing;
-    let told = service.acknowledge(&name, asked, author).await;
-    told.map(Json)
+    service.acknowledge(&name, request, author).await.map(Json)
 }

@@ -1,14 +1,14 @@
-//! How a request is refused: a code that clients rely on, and a message for people.
+//! Refusals of requests: a code that clients rely on, and a message for people.
 
 use api::reply::ErrorReply;
 use rules::ruleset::ChangeError;
 
 use crate::core::Refused;
 
-/// An answer, or the refusal.
-pub(crate) type Answer<T> = Result<T, ApiError>;
+/// A reply, or the refusal.
+pub(crate) type Reply<T> = Result<T, ApiError>;
 
-/// Why a request is refused. The code stands in [`ErrorReply`].
+/// Why a request is refused. [`ErrorReply`] carries the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
     pub(crate) code: Code,
@@ -31,17 +31,16 @@ impl ApiError {
     }
 }
 
-/// Refuses a method that a path does not know.
+/// Refuses a method that a path does not support.
 pub(crate) fn no_such_method(method: impl std::fmt::Display, path: &str) -> ApiError {
     let message = format!("{path} does not know {method}; GET /openapi.json lists what there is");
     ApiError::new(Code::Method, message)
 }
 
-/// Longest message in bytes: hundreds of errors, one on each line.
+/// Maximum length of a message in bytes: hundreds of errors, one on each line.
 const MESSAGE_MAX: usize = 64 << 10;
 
-/// Keeps the first lines of what would be longer than anybody reads: a body of nonsense has an
-/// error for every few bytes.
+/// Truncates a message to its first lines: a malformed body may have an error for every few bytes.
 fn shortened(mut message: String) -> String {
     if message.len() <= MESSAGE_MAX {
         return message;
@@ -54,30 +53,30 @@ fn shortened(mut message: String) -> String {
     message
 }
 
-/// What kind of refusal; clients rely on the names.
+/// The kind of refusal; clients rely on the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// Not a request this API knows.
+    /// The API does not support such a request.
     Usage,
-    /// A method that the path does not know.
+    /// The path does not support the method.
     Method,
-    /// Asked for by a name that is not known here.
+    /// The request names a host that this listener does not serve.
     Misdirected,
-    /// Not a request at all: no text, or meant for somebody else.
+    /// Not a request at all: no text, or meant for another service.
     BadRequest,
-    /// Nobody known here.
+    /// The client showed no valid credentials.
     Unauthorized,
     /// More than the client's role allows.
     Forbidden,
     /// No such rule.
     NotFound,
-    /// A rule of that name is there.
+    /// A rule of that name exists.
     Exists,
-    /// The set is of another generation than the client insists on.
+    /// The rules are of another generation than the client requires.
     Conflict,
-    /// Somebody else's to do.
+    /// Only another authority may do it.
     Privilege,
-    /// The rules make no sense.
+    /// The rules are invalid.
     Invalid,
     /// An interface, a path or room is missing.
     Unavailable,
@@ -139,7 +138,7 @@ mod tests {
         let mut lines: Vec<&str> = refusal.message.lines().collect();
         let last = lines.pop().unwrap();
         assert_eq!(last, format!("… and {} more", 100_000 - lines.len()));
-        assert!(lines.iter().all(|have| *have == line));
+        assert!(lines.iter().all(|retained| *retained == line));
         let one = ApiError::new(Code::Usage, "é".repeat(100_000));
         assert!(one.message.len() <= MESSAGE_MAX + 32);
     }

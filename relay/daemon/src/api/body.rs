@@ -1,4 +1,4 @@
-//! JSON in, JSON or a refusal out; nothing leaves without a code that clients can rely on.
+//! JSON in, JSON or a refusal out; every refusal has a code that clients can rely on.
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
@@ -10,17 +10,17 @@ use http_body_util::BodyExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::api_error::{Answer, ApiError, Code};
+use super::api_error::{ApiError, Code, Reply};
 use super::body_quota::{Client, Reservation, Room};
 use super::connections::Connection;
 
-/// Largest request body in bytes: 100,000 rules with room to spare.
+/// Maximum size of a request body in bytes: 100,000 rules with room to spare.
 pub(super) const BODY_MAX: usize = 32 << 20;
 
-/// Bytes that a body may have without asking for room.
+/// Maximum size in bytes of a body that needs no reservation.
 const BODY_SMALL: usize = 64 << 10;
 
-/// Room for larger bodies, in bytes: a client may take as much as the largest does.
+/// Memory for larger bodies, in bytes: a client may take as much as the largest body.
 static ROOM: Room = Room::new(BODY_MAX, 2 * BODY_MAX);
 
 impl IntoResponse for ApiError {
@@ -44,12 +44,12 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The generation of the rules that a client insists on by `If-Match: "7"`; any by `*` or without.
+/// The generation of the rules that a client requires with `If-Match: "7"`; `None` for `*` or no header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IfMatch(Option<u64>);
 
 impl IfMatch {
-    /// Together with what the body says.
+    /// Combines it with the generation in the body; an error if they differ.
     pub(super) fn and(self, body: Option<u64>) -> Result<Option<u64>, ApiError> {
         match (self.0, body) {
             (Some(header), Some(body)) if header != body => {
@@ -91,8 +91,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let name = Path::from_request_parts(parts, state).await;
-        let Path(name) = name
+        let path = Path::from_request_parts(parts, state).await;
+        let Path(name) = path
             .map_err(|error: PathRejection| ApiError::new(Code::BadRequest, error.body_text()))?;
         Ok(Self(name))
     }
@@ -112,15 +112,15 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Parameters<T> {
     }
 }
 
-/// What some longer work comes to, done on a thread for such.
-pub(super) async fn beside<T: Send + 'static>(
+/// Runs longer work on a thread for blocking tasks.
+pub(super) async fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Answer<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| ApiError::new(Code::Internal, error))
+) -> Reply<T> {
+    let result = tokio::task::spawn_blocking(work).await;
+    result.map_err(|error| ApiError::new(Code::Internal, error))
 }
 
-/// JSON that tells the generation of the rules as its `ETag` too.
+/// JSON with the generation of the rules as its `ETag`.
 #[derive(Debug)]
 pub(super) struct Tagged<T>(pub(super) u64, pub(super) T);
 
@@ -135,7 +135,7 @@ pub(super) fn etag(generation: u64) -> [(HeaderName, String); 1] {
     [(header::ETAG, format!("\"{generation}\""))]
 }
 
-/// A request's JSON body, whatever its content type says.
+/// A request's JSON body, whatever its content type.
 #[derive(Debug)]
 pub(super) struct Body<T>(pub(super) T);
 
@@ -143,32 +143,32 @@ impl<T: DeserializeOwned + Send + 'static, S: Sync> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let announced = request.headers().get(header::CONTENT_LENGTH);
-        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        let length = request.headers().get(header::CONTENT_LENGTH);
+        let announced = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if announced.is_some_and(|length| length > BODY_MAX) {
             return Err(too_large());
         }
-        let client = request.extensions().get::<Connection>();
-        let client = client.and_then(Connection::client);
+        let connection = request.extensions().get::<Connection>();
+        let client = connection.and_then(Connection::client);
         let (bytes, reservation) = collect(request.into_body(), client).await?;
-        let read = if reservation.is_none() {
-            read(&bytes)
+        let parsed = if reservation.is_none() {
+            parse(&bytes)
         } else {
-            // Reading takes a while; others are answered meanwhile.
-            beside(move || read(&bytes)).await?
+            // Parsing takes a while; other requests are answered meanwhile.
+            spawn_blocking(move || parse(&bytes)).await?
         };
-        read.map(Self)
+        parsed.map(Self)
     }
 }
 
-fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes).map_err(|error| {
         let message = format!("the body is not what is expected: {error}");
         ApiError::new(Code::Usage, message)
     })
 }
 
-/// Takes the body in. Room is taken as bytes come, so that nobody holds what it only announces.
+/// Receives the body. Memory is reserved as bytes arrive, so that nobody holds what it only announces.
 async fn collect(
     mut body: axum::body::Body,
     client: Client,
@@ -180,12 +180,11 @@ async fn collect(
             None => body.frame().await,
             Some(reservation) => tokio::select! {
                 frame = body.frame() => frame,
-                () = reservation.must_go() => return Err(made_room()),
+                () = reservation.evicted() => return Err(evicted()),
             },
         };
         let Some(frame) = frame else { break };
-        let frame = frame.map_err(|error| refused(&error))?;
-        let Ok(data) = frame.into_data() else {
+        let Ok(data) = frame.map_err(|error| broken_off(&error))?.into_data() else {
             continue;
         };
         let length = bytes.len() + data.len();
@@ -195,7 +194,7 @@ async fn collect(
         if length > BODY_SMALL {
             let reservation = reservation.get_or_insert_with(|| ROOM.enter(client));
             if !reservation.take(length).await {
-                return Err(made_room());
+                return Err(evicted());
             }
         }
         bytes.extend_from_slice(&data);
@@ -206,11 +205,11 @@ async fn collect(
     Ok((bytes, reservation))
 }
 
-fn refused(error: &axum::Error) -> ApiError {
+fn broken_off(error: &axum::Error) -> ApiError {
     ApiError::new(Code::Usage, format!("the body breaks off: {error}"))
 }
 
-fn made_room() -> ApiError {
+fn evicted() -> ApiError {
     let message = "too many large requests at once, of which this one was idle longest; try again";
     ApiError::new(Code::Unavailable, message)
 }

@@ -1,7 +1,7 @@
-//! Memory for large request bodies, taken as bytes come. A client may take as much as the largest body
-//! does, and all together twice that. When more is needed, the unfinished body that has waited longest
-//! for its next bytes is dropped: among the client's own if these are too many, else among all. So
-//! bodies that never end keep nobody out.
+//! Memory for large request bodies, reserved as bytes arrive. A client may take as much as the largest
+//! body, and all clients together twice that. When more is needed, the unfinished body that has waited
+//! longest for its next bytes is evicted: one of the client's own if it has too much, else any. So bodies
+//! that never end keep nobody out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// A process on the control socket, or an address of another host.
-pub(super) type Whose = u128;
-/// Who sends a body, where that is known.
-pub(super) type Client = Option<Whose>;
+pub(super) type ClientId = u128;
+/// The sender of a body, if known.
+pub(super) type Client = Option<ClientId>;
 
-/// Room for bodies, in bytes.
+/// Memory for bodies, in bytes.
 #[derive(Debug)]
 pub(super) struct Room {
     per_client: usize,
     in_all: usize,
     bodies: Mutex<Bodies>,
-    /// Some of it was given back.
+    /// Signalled when memory was given back.
     freed: Notify,
 }
 
@@ -35,28 +35,27 @@ struct Bodies {
 struct Body {
     client: Client,
     bytes: usize,
-    /// When its last bytes came; none once all are there.
+    /// When its last bytes arrived; `None` once it is complete.
     waits_since: Option<Instant>,
-    /// It has been told to make room.
-    goes: bool,
-    told: Arc<Notify>,
+    is_evicted: bool,
+    evicted: Arc<Notify>,
 }
 
-/// The room that a body has taken.
+/// The memory that a body has taken.
 #[derive(Debug)]
 pub(super) struct Reservation<'a> {
     room: &'a Room,
     number: u64,
-    told: Arc<Notify>,
+    evicted: Arc<Notify>,
 }
 
-/// What the next bytes of a body find.
+/// The result of a request for more memory.
 enum Grant {
     Room,
-    /// Others make room.
+    /// Others are being evicted.
     Wait,
-    /// It had to make room itself.
-    Gone,
+    /// The body itself was evicted.
+    Evicted,
 }
 
 impl Room {
@@ -73,34 +72,34 @@ impl Room {
         }
     }
 
-    /// Gives a body a place; it takes no room yet.
+    /// Registers a body; it takes no memory yet.
     pub(super) fn enter(&self, client: Client) -> Reservation<'_> {
         let mut bodies = self.bodies.lock();
         bodies.next += 1;
         let number = bodies.next;
-        let told = Arc::new(Notify::new());
+        let evicted = Arc::new(Notify::new());
         let body = Body {
             client,
             bytes: 0,
             waits_since: Some(Instant::now()),
-            goes: false,
-            told: Arc::clone(&told),
+            is_evicted: false,
+            evicted: Arc::clone(&evicted),
         };
         bodies.by_number.insert(number, body);
         Reservation {
             room: self,
             number,
-            told,
+            evicted,
         }
     }
 
-    fn find(&self, number: u64, bytes: usize) -> Grant {
+    fn request(&self, number: u64, bytes: usize) -> Grant {
         let mut bodies = self.bodies.lock();
         let Some(own) = bodies.by_number.get_mut(&number) else {
-            return Grant::Gone;
+            return Grant::Evicted;
         };
-        if own.goes {
-            return Grant::Gone;
+        if own.is_evicted {
+            return Grant::Evicted;
         }
         own.waits_since = Some(Instant::now());
         let (client, more) = (own.client, bytes.saturating_sub(own.bytes));
@@ -128,54 +127,54 @@ impl Bodies {
         bodies.map(|body| body.bytes).sum()
     }
 
-    /// Tells unfinished bodies to go until so many bytes will be free, those first that have waited
-    /// longest.
+    /// Evicts unfinished bodies until `bytes` will be free, those first that have waited longest.
     fn make_room(&mut self, bytes: usize, of: impl Fn(u64, &Body) -> bool) {
-        let going = self
+        let evicted = self
             .by_number
             .iter()
-            .filter(|(number, body)| body.goes && of(**number, body));
-        let mut comes: usize = going.map(|(_, body)| body.bytes).sum();
-        while comes < bytes {
+            .filter(|(number, body)| body.is_evicted && of(**number, body));
+        let mut freed: usize = evicted.map(|(_, body)| body.bytes).sum();
+        while freed < bytes {
             let unfinished = self.by_number.iter_mut().filter(|(number, body)| {
-                body.waits_since.is_some() && !body.goes && body.bytes > 0 && of(**number, body)
+                let is_waiting = body.waits_since.is_some() && !body.is_evicted;
+                is_waiting && body.bytes > 0 && of(**number, body)
             });
             let longest = unfinished.min_by_key(|(_, body)| body.waits_since);
             let Some((_, body)) = longest else {
                 return;
             };
-            body.goes = true;
-            comes += body.bytes;
-            body.told.notify_one();
+            body.is_evicted = true;
+            freed += body.bytes;
+            body.evicted.notify_one();
         }
     }
 }
 
 impl Reservation<'_> {
-    /// Takes room for so many bytes in all; says whether the body may go on.
+    /// Reserves `bytes` in all; returns whether the body may continue.
     pub(super) async fn take(&self, bytes: usize) -> bool {
         loop {
             let freed = self.room.freed.notified();
             tokio::pin!(freed);
-            // From here on no word of freed room is lost.
+            // From here on no notification of freed memory is lost.
             freed.as_mut().enable();
-            match self.room.find(self.number, bytes) {
+            match self.room.request(self.number, bytes) {
                 Grant::Room => return true,
-                Grant::Gone => return false,
+                Grant::Evicted => return false,
                 Grant::Wait => tokio::select! {
                     () = freed => {}
-                    () = self.must_go() => {}
+                    () = self.evicted() => {}
                 },
             }
         }
     }
 
-    /// Waits until the body has to make room.
-    pub(super) async fn must_go(&self) {
-        self.told.notified().await;
+    /// Waits until the body is evicted.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
     }
 
-    /// All of the body is there: it makes room once it was read.
+    /// Marks the body as complete: it is no longer evicted, and frees its memory once parsed.
     pub(super) fn finish(&self) {
         if let Some(body) = self.room.bodies.lock().by_number.get_mut(&self.number) {
             body.waits_since = None;
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unfinished_body_that_has_waited_longest_makes_room() {
+    fn the_unfinished_body_that_has_waited_longest_is_evicted() {
         let room = Room::new(100, 200);
         let stale = room.enter(Some(1));
         let stalled = room.enter(Some(2));
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_goes_on_when_another_is_done() {
+    async fn a_waiting_body_continues_when_another_is_done() {
         let room = Room::new(100, 100);
         let first = room.enter(Some(1));
         assert!(first.take(100).await);

@@ -1,5 +1,5 @@
-//! Captures for whoever may operate: a process of its own captures, and what it writes is passed on. Two
-//! at once, each for a minute and 64 MiB at most; one ends with whoever asked for it.
+//! Captures for clients that may operate: a child process captures, and its output is passed on. At most
+//! two at once, each of a minute and 64 MiB; a capture ends when its client disconnects.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -27,23 +27,23 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use utoipa_axum::routes;
 
-use super::api_error::{Answer, ApiError, Code};
+use super::api_error::{ApiError, Code, Reply};
 use super::body::{Name, Parameters};
 use super::connections::{Connection, Held};
 use super::document::Routes;
 use super::service::Service;
 use crate::capture::{BYTES_MAX, CaptureCommand, Lending};
 
-/// How many capture at once.
+/// The most captures at once.
 static SLOTS: Semaphore = Semaphore::const_new(2);
 const SECONDS_MAX: f64 = 60.0;
-/// How long a process may take to begin, and to end once its time is over.
+/// How long a process may take to start, and to end once its time is over.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes that are passed on at once, and of what is said beside it.
+/// Bytes of the capture that are passed on at once, and the most bytes of standard error.
 const PIECE: usize = 64 << 10;
-const SAID_MAX: u64 = 8 << 10;
+const STDERR_MAX: u64 = 8 << 10;
 
-/// What captures.
+/// The routes that capture.
 pub(super) fn routes() -> Routes {
     Routes::new().routes(routes!(tap)).routes(routes!(discover))
 }
@@ -59,18 +59,18 @@ pub(super) async fn tap(
     Extension(connection): Extension<Connection>,
     Name(name): Name,
     Parameters(query): Parameters<TapQuery>,
-) -> Answer<Response> {
+) -> Reply<Response> {
     service.rule(&name)?;
     let option = |option: &str, value: Option<u64>| {
         value.map(|value| OsString::from(format!("--{option}={value}")))
     };
-    let mut words = vec![duration(query.seconds)?];
-    words.extend(option("count", query.count));
-    words.extend(option("snaplen", query.snaplen.map(u64::from)));
-    words.extend(option("output", query.output.map(|output| output as u64)));
-    words.extend(["--".into(), name.clone().into()]);
-    words.extend((!query.filter.is_empty()).then(|| query.filter.into()));
-    let mut capture = Capture::begin(&service, "tap", words).await?;
+    let mut arguments = vec![duration(query.seconds)?];
+    arguments.extend(option("count", query.count));
+    arguments.extend(option("snaplen", query.snaplen.map(u64::from)));
+    arguments.extend(option("output", query.output.map(|output| output as u64)));
+    arguments.extend(["--".into(), name.clone().into()]);
+    arguments.extend((!query.filter.is_empty()).then(|| query.filter.into()));
+    let mut capture = Capture::begin(&service, "tap", arguments).await?;
     capture.rule = Some(name);
     Ok(capture.answer("application/x-pcapng", &connection))
 }
@@ -82,20 +82,20 @@ pub(super) async fn discover(
     State(service): State<Arc<Service>>,
     Extension(connection): Extension<Connection>,
     Parameters(query): Parameters<DiscoverQuery>,
-) -> Answer<Response> {
-    let mut words = vec!["--json".into(), duration(query.seconds)?];
-    let listed = |list: &str, option: &str| -> Vec<OsString> {
+) -> Reply<Response> {
+    let mut arguments = vec!["--json".into(), duration(query.seconds)?];
+    let option_each = |list: &str, option: &str| -> Vec<OsString> {
         let parts = list.split(',').filter(|part| !part.is_empty());
         parts.map(|part| format!("{option}{part}").into()).collect()
     };
-    words.extend(listed(&query.join, "--join="));
-    words.push("--".into());
-    words.extend(listed(&query.interfaces, ""));
-    let capture = Capture::begin(&service, "discover", words).await?;
+    arguments.extend(option_each(&query.join, "--join="));
+    arguments.push("--".into());
+    arguments.extend(option_each(&query.interfaces, ""));
+    let capture = Capture::begin(&service, "discover", arguments).await?;
     Ok(capture.answer("application/json", &connection))
 }
 
-fn duration(seconds: f64) -> Answer<OsString> {
+fn duration(seconds: f64) -> Reply<OsString> {
     let message = format!("seconds={seconds}: more than 0, and {SECONDS_MAX} at most");
     if seconds > 0.0 && seconds <= SECONDS_MAX {
         Ok(format!("--duration={seconds}").into())
@@ -104,57 +104,59 @@ fn duration(seconds: f64) -> Answer<OsString> {
     }
 }
 
-/// A process that captures. It ends with this.
+/// A capturing process, which is killed on drop.
 struct Capture {
     child: Child,
     stdout: ChildStdout,
-    /// What it says of itself, without its name.
-    said: JoinHandle<String>,
+    /// Its messages, without its name.
+    messages: JoinHandle<String>,
     lending: Option<Lending>,
-    /// Without this rule it ends.
+    /// It ends when this rule is removed.
     rule: Option<String>,
     view: watch::Receiver<Arc<View>>,
     deadline: Instant,
-    left: u64,
+    remaining: u64,
     _slot: SemaphorePermit<'static>,
 }
 
 impl Capture {
-    /// Has a process begin; what is wrong is known before anything is captured.
-    async fn begin(service: &Service, what: &str, words: Vec<OsString>) -> Answer<Self> {
+    /// Starts a process; errors are reported before anything is captured.
+    async fn begin(service: &Service, what: &str, arguments: Vec<OsString>) -> Reply<Self> {
         let unavailable = |why: &dyn std::fmt::Display| ApiError::new(Code::Unavailable, why);
-        let slot = SLOTS.try_acquire();
-        let slot =
-            slot.map_err(|_| unavailable(&"two captures go on already; wait until one has ended"))?;
+        let slot = SLOTS
+            .try_acquire()
+            .map_err(|_| unavailable(&"two captures go on already; wait until one has ended"))?;
         let CaptureCommand { program, socket } = &service.capture;
-        let program = program.as_ref();
-        let program = program.ok_or_else(|| unavailable(&"this daemon starts no captures"))?;
+        let program = program
+            .as_ref()
+            .ok_or_else(|| unavailable(&"this daemon starts no captures"))?;
         let cannot = |error: io::Error| unavailable(&format!("cannot capture: {error}"));
         let (lending, lender, ready) = Lending::start().map_err(cannot)?;
         let mut command = Command::new(program);
         command.arg("--socket").arg(socket).args([what, "--lent"]);
-        // What the daemon's environment says is not meant for it.
-        command.args(words).env_clear().kill_on_drop(true);
+        // The daemon's environment is not meant for it.
+        command.args(arguments).env_clear().kill_on_drop(true);
         command.stdin(Stdio::from(lender));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let spawned = command.spawn();
-        // With it goes the process's end of what it is lent by: its death is seen here.
+        // This closes the child's end of the lending socket here, so that its death is noticed.
         drop(command);
         let mut child = spawned.map_err(cannot)?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (stdout, stderr) = stdout
-            .zip(stderr)
+        let (stdout, stderr) = child
+            .stdout
+            .take()
+            .zip(child.stderr.take())
             .ok_or_else(|| cannot(ErrorKind::BrokenPipe.into()))?;
         let mut capture = Self {
             child,
             stdout,
-            said: tokio::spawn(read_said(stderr, format!("mcr {what}: "))),
+            messages: tokio::spawn(read_messages(stderr, format!("mcr {what}: "))),
             lending: Some(lending),
             rule: None,
             view: service.view.clone(),
             deadline: Instant::now() + Duration::from_secs_f64(SECONDS_MAX) + PATIENCE,
-            // It ends by itself, with a whole file, before this is at an end.
-            left: BYTES_MAX + (1 << 20),
+            // It ends by itself with a complete file before this limit.
+            remaining: BYTES_MAX + (1 << 20),
             _slot: slot,
         };
         match timeout(PATIENCE, ready).await {
@@ -162,28 +164,28 @@ impl Capture {
             Ok(Err(_)) => Err(capture
                 .outcome()
                 .await
-                .unwrap_or_else(|said| unavailable(&said))),
+                .unwrap_or_else(|messages| unavailable(&messages))),
             Err(_) => Err(unavailable(&"the capture did not begin in time")),
         }
     }
 
-    /// How it ended, once it writes no more: what it says where all is well, or else why it is not.
+    /// The outcome, once it writes no more: `Err` with its messages if it succeeded, else why it failed.
     async fn outcome(&mut self) -> Result<ApiError, String> {
         let status = timeout(PATIENCE, self.child.wait()).await;
-        let mut said = (&mut self.said).await.unwrap_or_default();
+        let mut messages = (&mut self.messages).await.unwrap_or_default();
         let code = match status
             .ok()
             .and_then(Result::ok)
             .and_then(|status| status.code())
         {
-            Some(0) => return Err(said),
+            Some(0) => return Err(messages),
             Some(2) => Code::Usage,
             _ => Code::Unavailable,
         };
-        if said.is_empty() {
-            "the process that captures has died".clone_into(&mut said);
+        if messages.is_empty() {
+            "the process that captures has died".clone_into(&mut messages);
         }
-        Ok(ApiError::new(code, said))
+        Ok(ApiError::new(code, messages))
     }
 
     fn answer(self, kind: &'static str, connection: &Connection) -> Response {
@@ -195,14 +197,14 @@ impl Capture {
         (headers, Body::new(StreamBody::new(frames))).into_response()
     }
 
-    /// Reads what it writes; nothing at its end.
+    /// Reads the next part of its output; empty at its end.
     async fn read(&mut self) -> io::Result<Bytes> {
         let mut piece = vec![0; PIECE];
         let length = loop {
             let view = async {
                 match self.view.changed().await {
                     Ok(()) => self.view.borrow_and_update().clone(),
-                    // The daemon ends, and this with it.
+                    // The daemon stops, and this with it.
                     Err(_) => std::future::pending().await,
                 }
             };
@@ -216,15 +218,15 @@ impl Capture {
                 }
             }
         };
-        self.left = self
-            .left
+        self.remaining = self
+            .remaining
             .checked_sub(length as u64)
             .ok_or(ErrorKind::FileTooLarge)?;
         piece.truncate(length);
         Ok(piece.into())
     }
 
-    /// How it ended, as a trailer.
+    /// The outcome as a trailer.
     async fn trailers(mut self) -> HeaderMap {
         let was_removed = self.lending.is_none();
         let outcome = match (self.outcome().await, take(&mut self.rule)) {
@@ -238,16 +240,18 @@ impl Capture {
             },
             (Ok(refusal), _) => refusal.into_reply(),
         };
-        let outcome = serde_json::to_vec(&outcome).unwrap_or_default();
-        let outcome = HeaderValue::from_bytes(&outcome).ok();
+        let json = serde_json::to_vec(&outcome).unwrap_or_default();
         let name = HeaderName::from_static(OUTCOME_HEADER);
-        outcome.map(|outcome| (name, outcome)).into_iter().collect()
+        HeaderValue::from_bytes(&json)
+            .map(|value| (name, value))
+            .into_iter()
+            .collect()
     }
 }
 
-type Going = (Option<Capture>, Held);
+type StreamState = (Option<Capture>, Held);
 
-async fn next((capture, held): Going) -> Option<(io::Result<Frame<Bytes>>, Going)> {
+async fn next((capture, held): StreamState) -> Option<(io::Result<Frame<Bytes>>, StreamState)> {
     let mut capture = capture?;
     Some(match capture.read().await {
         Ok(piece) if piece.is_empty() => {
@@ -258,15 +262,15 @@ async fn next((capture, held): Going) -> Option<(io::Result<Frame<Bytes>>, Going
     })
 }
 
-/// Reads what a process says, of which the beginning is enough, without its name on each line.
-async fn read_said(stream: impl AsyncRead + Unpin, name: String) -> String {
-    let mut said = Vec::new();
-    let mut stream = stream.take(SAID_MAX);
-    let _ = stream.read_to_end(&mut said).await;
-    // It must not wait for somebody to read the rest.
+/// Reads the first messages of a process, without its name on each line.
+async fn read_messages(stream: impl AsyncRead + Unpin, name: String) -> String {
+    let mut bytes = Vec::new();
+    let mut stream = stream.take(STDERR_MAX);
+    let _ = stream.read_to_end(&mut bytes).await;
+    // The process must not block because nobody reads the rest.
     let _ = copy(&mut stream.into_inner(), &mut sink()).await;
-    let said = String::from_utf8_lossy(&said);
-    let lines = said
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text
         .lines()
         .map(|line| line.strip_prefix(&name).unwrap_or(line));
     lines.collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! What every request that changes something brings: who asks, why, on what terms, until when.
+//! What every changing request carries: author, reason, terms and deadline.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::api_error::{Answer, ApiError, Code};
+use super::api_error::{ApiError, Code, Reply};
 use super::body::{Parameters, Tagged};
 use super::connections::Connection;
 use super::remote::admission::Caller;
@@ -27,14 +27,14 @@ use crate::author::Author;
 use crate::core::Request as ChangeRequest;
 use crate::supervisor::command::{Order, RoutesAsked};
 
-/// How much less time a change has, which can say more about what became of it.
+/// How much earlier a change's own deadline is, whose error can say more about the outcome.
 const CHANGE_HEADSTART: Duration = Duration::from_millis(500);
 
-/// When a request has to be answered.
+/// The time by which a request has to be answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline(pub(super) Instant);
 
-/// Who changes something, why, and until when.
+/// The author, reason and deadline of a change.
 #[derive(Clone)]
 pub(super) struct Changing {
     pub(super) service: Arc<Service>,
@@ -43,7 +43,7 @@ pub(super) struct Changing {
 }
 
 impl Changing {
-    pub(super) async fn change(self, order: Order) -> Answer<Change> {
+    pub(super) async fn change(self, order: Order) -> Reply<Change> {
         let Self {
             service,
             author,
@@ -53,15 +53,16 @@ impl Changing {
     }
 
     /// What the dataplane executes for a group or address on an interface.
-    pub(super) async fn routes(self, ingress: Ifindex, destination: IpAddr) -> Answer<Table> {
-        let (table, told) = oneshot::channel();
-        let asked = RoutesAsked {
+    pub(super) async fn routes(self, ingress: Ifindex, destination: IpAddr) -> Reply<Table> {
+        let (table, reply) = oneshot::channel();
+        let request = RoutesAsked {
             ingress,
             destination,
             table,
         };
-        self.change(Order::Routes(asked)).await?;
-        told.await
+        self.change(Order::Routes(request)).await?;
+        reply
+            .await
             .map_err(|error| ApiError::new(Code::Internal, error))
     }
 }
@@ -73,10 +74,10 @@ impl FromRequestParts<Arc<Service>> for Changing {
         parts: &mut Parts,
         service: &Arc<Service>,
     ) -> Result<Self, ApiError> {
-        let query = Parameters::<ConfirmOptions>::from_request_parts(parts, service).await?;
-        let Parameters(query) = query;
-        let deadline = parts.extensions.get::<Deadline>();
-        let deadline = deadline.map_or_else(Instant::now, |deadline| deadline.0);
+        let Parameters(query) =
+            Parameters::<ConfirmOptions>::from_request_parts(parts, service).await?;
+        let limit = parts.extensions.get::<Deadline>();
+        let deadline = limit.map_or_else(Instant::now, |deadline| deadline.0);
         let client = parts.extensions.get::<Connection>();
         let caller = parts.extensions.get::<Caller>();
         if let (true, Some(Caller(name, role))) = (query.save, caller)
@@ -98,7 +99,7 @@ impl FromRequestParts<Arc<Service>> for Changing {
                 save: query.save,
                 ..Author::default()
             },
-            // Before everything that the request waits for is cut short.
+            // Earlier than the deadline of everything the request waits for.
             deadline: deadline - CHANGE_HEADSTART,
         })
     }
@@ -123,8 +124,8 @@ fn time_to_confirm<'de, D: Deserializer<'de>>(text: D) -> Result<Option<Duration
     time.map(Some).map_err(D::Error::custom)
 }
 
-/// Why something is changed, as the client says.
-fn message(headers: &HeaderMap) -> Answer<Option<String>> {
+/// The reason for a change that the client gave.
+fn message(headers: &HeaderMap) -> Reply<Option<String>> {
     let Some(message) = headers.get(MESSAGE_HEADER) else {
         return Ok(None);
     };
@@ -139,8 +140,8 @@ fn message(headers: &HeaderMap) -> Answer<Option<String>> {
     }
 }
 
-/// Hands a change to the supervisor.
-pub(super) async fn change(changing: Changing, order: Order) -> Answer<Tagged<Change>> {
+/// Passes a change to the supervisor.
+pub(super) async fn change(changing: Changing, order: Order) -> Reply<Tagged<Change>> {
     let change = changing.change(order).await?;
     Ok(Tagged(change.generation, change))
 }
@@ -148,7 +149,7 @@ pub(super) async fn change(changing: Changing, order: Order) -> Answer<Tagged<Ch
 pub(super) async fn transact(
     changing: Changing,
     transaction: Transaction,
-) -> Answer<Tagged<Change>> {
+) -> Reply<Tagged<Change>> {
     change(changing, Order::Change(ChangeRequest::Change(transaction))).await
 }
 
@@ -184,7 +185,7 @@ pub(super) struct ReplaceOptions {
 }
 
 impl ReplaceOptions {
-    /// What the supervisor is to do with a request.
+    /// The supervisor's order for a request.
     pub(super) const fn order(&self, request: ChangeRequest) -> Order {
         if self.dry_run {
             Order::DryRun(request)

@@ -1,6 +1,6 @@
-//! The connections there are. Beyond the limit one that is not being answered is closed, the oldest of
-//! the process or the address that has most of them: a crowd of silent clients keeps nobody out, and who
-//! has just connected and not asked yet does not make room for it. Clients of the page count as one.
+//! Open connections. Beyond the limit one that is not being answered is closed, the oldest of the process
+//! or the address that has most of them: many silent clients keep nobody out, and a client that has just
+//! connected and not sent its request yet is not closed for them. Clients of the page count as one.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -12,66 +12,65 @@ use api::reply::By;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::body_quota::{Client, Whose};
-use super::remote::peer::Peer as Visitor;
+use super::body_quota::{Client, ClientId};
+use super::remote::peer::Peer;
 use crate::author;
 
-/// Of how many connections one may be on its way out beside them.
-const LEAVING_PART: usize = 8;
+/// One connection may be closing for this many open ones.
+const CLOSING_PART: usize = 8;
 
-/// Who is at the other end of a connection: a process of this host (unix(7), SO_PEERCRED), or an
-/// address.
+/// The other end of a connection: a process of this host (unix(7), SO_PEERCRED), or an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Peer {
+pub(super) struct PeerCredentials {
     pub(super) pid: Option<i32>,
     pub(super) uid: Option<u32>,
-    pub(super) network: Option<Whose>,
+    pub(super) network: Option<ClientId>,
 }
 
-/// A client's connection, as those know it who answer.
+/// A client's connection, as request handlers see it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connection(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many requests of it are being answered.
+    /// The number of its requests that are being answered.
     answering: AtomicUsize,
     cut_off: Notify,
-    peer: Peer,
-    /// Who that is, once somebody wanted to know.
+    peer: PeerCredentials,
+    /// The peer's identity, looked up on first use.
     by: OnceLock<By>,
-    /// Who came by TLS.
-    visitor: OnceLock<Arc<Visitor>>,
+    /// The client, if it connected by TLS.
+    remote: OnceLock<Arc<Peer>>,
 }
 
 impl Connection {
     /// A connection of that peer.
-    pub(super) fn of(peer: Peer) -> Self {
+    pub(super) fn of(peer: PeerCredentials) -> Self {
         Self(Arc::new(State {
             peer,
             ..State::default()
         }))
     }
 
-    /// Whose it is.
+    /// The client it belongs to.
     pub(super) fn client(&self) -> Client {
-        let Peer { pid, network, .. } = self.0.peer;
+        let PeerCredentials { pid, network, .. } = self.0.peer;
         pid.map(|pid| pid.unsigned_abs().into()).or(network)
     }
 
-    /// Who is at the other end; asked while they wait for an answer, so that the process is still theirs.
+    /// The peer's identity; ask while the peer waits for an answer, so that the pid is still its own.
     pub(super) fn by(&self) -> &By {
-        let Peer { pid, uid, .. } = self.0.peer;
+        let PeerCredentials { pid, uid, .. } = self.0.peer;
         self.0.by.get_or_init(|| author::process(pid, uid))
     }
 
-    /// Remembers who is at the other end, which is known once.
-    pub(super) fn meet(&self, visitor: Arc<Visitor>) {
-        let _ = self.0.visitor.set(visitor);
+    /// Sets the client that connected by TLS; it is set once.
+    pub(super) fn set_remote(&self, remote: Arc<Peer>) {
+        let _ = self.0.remote.set(remote);
     }
 
-    pub(super) fn visitor(&self) -> Option<&Arc<Visitor>> {
-        self.0.visitor.get()
+    pub(super) fn remote(&self) -> Option<&Arc<Peer>> {
+        self.0.remote.get()
     }
 
     /// Marks it as being answered until the guard is dropped.
@@ -84,12 +83,12 @@ impl Connection {
         self.0.answering.load(Ordering::Relaxed) > 0
     }
 
-    /// Has it closed at once, whatever is on its way.
+    /// Closes it at once, whatever is in transit.
     pub(super) fn cut_off(&self) {
         self.0.cut_off.notify_one();
     }
 
-    /// Waits until somebody has it closed.
+    /// Waits until it is cut off.
     pub(super) async fn is_cut_off(&self) {
         self.0.cut_off.notified().await;
     }
@@ -110,8 +109,8 @@ impl Drop for Held {
 pub(super) struct Connections {
     limit: usize,
     open: VecDeque<(JoinHandle<()>, Connection)>,
-    /// Those that made room and are not closed yet.
-    leaving: VecDeque<JoinHandle<()>>,
+    /// Those that were aborted and are not closed yet.
+    closing: VecDeque<JoinHandle<()>>,
 }
 
 impl Connections {
@@ -119,15 +118,18 @@ impl Connections {
         Self {
             limit,
             open: VecDeque::new(),
-            leaving: VecDeque::new(),
+            closing: VecDeque::new(),
         }
     }
 
-    /// Runs a conversation as a task of its own, making room first. It waits for those that go to be
-    /// closed only where they are many: each takes a round of all tasks, and who is to be accepted next
-    /// would wait in the kernel's queue, which a crowd fills.
-    pub(super) async fn add<F>(&mut self, peer: Peer, serve: impl FnOnce(Connection) -> F)
-    where
+    /// Serves a connection as a task of its own, making room first. It waits for closing connections only
+    /// if there are many: each takes a round of all tasks, while clients yet to be accepted wait in the
+    /// kernel's queue, which may overflow.
+    pub(super) async fn add<F>(
+        &mut self,
+        peer: PeerCredentials,
+        serve: impl FnOnce(Connection) -> F,
+    ) where
         F: Future<Output = ()> + Send + 'static,
     {
         self.open.retain(|(task, _)| !task.is_finished());
@@ -135,11 +137,11 @@ impl Connections {
             && let Some((task, _)) = self.open.remove(self.dispensable())
         {
             task.abort();
-            self.leaving.push_back(task);
-            self.leaving.retain(|task| !task.is_finished());
+            self.closing.push_back(task);
+            self.closing.retain(|task| !task.is_finished());
         }
-        if self.leaving.len() > self.limit / LEAVING_PART
-            && let Some(task) = self.leaving.pop_front()
+        if self.closing.len() > self.limit / CLOSING_PART
+            && let Some(task) = self.closing.pop_front()
         {
             let _ = task.await;
         }
@@ -148,16 +150,13 @@ impl Connections {
         self.open.push_back((task, connection));
     }
 
-    /// Which of them makes room.
+    /// The index of the connection to close.
     fn dispensable(&self) -> usize {
         let mut idle: HashMap<Client, (usize, usize)> = HashMap::new();
-        for (at, (_, one)) in self
-            .open
-            .iter()
-            .enumerate()
-            .filter(|(_, (_, one))| !one.is_held())
-        {
-            idle.entry(one.client()).or_insert((0, at)).0 += 1;
+        for (index, (_, connection)) in self.open.iter().enumerate() {
+            if !connection.is_held() {
+                idle.entry(connection.client()).or_insert((0, index)).0 += 1;
+            }
         }
         let most = idle
             .into_values()
@@ -180,33 +179,34 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_waits_for_one_that_makes_room() {
+    async fn nobody_waits_for_a_closing_connection() {
         let mut connections = Connections::new(16);
         for _ in 0..18 {
-            let added = pin!(connections.add(Peer::default(), |_| std::future::pending()));
+            let added =
+                pin!(connections.add(PeerCredentials::default(), |_| std::future::pending()));
             let polled = added.poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_ready());
         }
-        assert_eq!((connections.open.len(), connections.leaving.len()), (16, 2));
-        // No more of them.
+        assert_eq!((connections.open.len(), connections.closing.len()), (16, 2));
+        // No more are closing than allowed.
         connections
-            .add(Peer::default(), |_| std::future::pending())
+            .add(PeerCredentials::default(), |_| std::future::pending())
             .await;
-        assert!(connections.leaving.len() <= 2);
+        assert!(connections.closing.len() <= 2);
     }
 
     #[tokio::test]
     async fn a_crowd_makes_room_for_itself() {
         let mut connections = Connections::new(4);
-        let of = |pid| Peer {
+        let of = |pid| PeerCredentials {
             pid,
-            ..Peer::default()
+            ..PeerCredentials::default()
         };
-        let there = |connections: &Connections| -> Vec<Client> {
+        let clients = |connections: &Connections| -> Vec<Client> {
             connections
                 .open
                 .iter()
-                .map(|(_, one)| one.client())
+                .map(|(_, connection)| connection.client())
                 .collect()
         };
         for client in [1, 7, 7, 7, 7, 7] {
@@ -214,14 +214,14 @@ mod tests {
                 .add(of(Some(client)), |_| std::future::pending())
                 .await;
         }
-        assert_eq!(there(&connections), [Some(1), Some(7), Some(7), Some(7)]);
-        // Where each has one, the oldest goes.
+        assert_eq!(clients(&connections), [Some(1), Some(7), Some(7), Some(7)]);
+        // If each client has one, the oldest is closed.
         let mut connections = Connections::new(2);
         for client in [Some(1), None, Some(3)] {
             connections
                 .add(of(client), |_| std::future::pending())
                 .await;
         }
-        assert_eq!(there(&connections), [None, Some(3)]);
+        assert_eq!(clients(&connections), [None, Some(3)]);
     }
 }

@@ -1,4 +1,4 @@
-//! The OpenAPI document, made of the router itself, and the least role that it says of each route.
+//! The OpenAPI document, generated from the router, and the least role that it states for each route.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use utoipa_axum::router::OpenApiRouter;
 use super::remote::admission::Roles;
 use super::service::Service;
 
-/// Routes and what the document says of them.
+/// Routes with their descriptions in the document.
 pub(super) type Routes = OpenApiRouter<Arc<Service>>;
 
-/// Under which name the document has a route's least role.
+/// The document's extension with a route's least role.
 const ROLE: &str = "x-mcr-role";
 
-/// Has these routes answer those of that role and above alone; all where there is none.
+/// Restricts these routes to that role and above; with `None` anybody may use them.
 pub(super) fn least(role: Option<Role>, mut router: Routes) -> Routes {
     for (_, operation) in operations(router.get_openapi_mut()) {
         operation.extensions = Some(
@@ -33,35 +33,32 @@ pub(super) fn least(role: Option<Role>, mut router: Routes) -> Routes {
         );
         operation.security = Some(match role {
             None => Vec::new(),
-            // By TLS one of them; the control socket and `--listen` ask for none.
+            // TLS requires one of them; the control socket and `--listen` none.
             Some(_) => {
-                let asked =
-                    ["token", "certificate"].map(|by| SecurityRequirement::new(by, [""; 0]));
+                let required = |scheme| SecurityRequirement::new(scheme, [""; 0]);
                 let none = SecurityRequirement::default();
-                asked.into_iter().chain([none]).collect()
+                vec![required("token"), required("certificate"), none]
             }
         });
     }
     router
 }
 
-/// The least role of each route, as the document has it.
+/// The least role of each route, as stated in the document.
 pub(super) fn least_roles(document: &OpenApi) -> Roles {
     let mut document = document.clone();
     let mut roles = Roles::new();
     for ((path, method), operation) in operations(&mut document) {
-        let said = operation
-            .extensions
-            .as_ref()
-            .and_then(|said| said.get(ROLE)?.as_str());
-        let role = Role::ALL.iter().find(|role| Some(role.as_str()) == said);
-        if role.is_some() || said == Some("none") {
+        let extensions = operation.extensions.as_ref();
+        let stated = extensions.and_then(|extensions| extensions.get(ROLE)?.as_str());
+        let role = Role::ALL.iter().find(|role| Some(role.as_str()) == stated);
+        if role.is_some() || stated == Some("none") {
             let methods: &mut Vec<_> = roles.entry(path).or_default();
             methods.push((method, role.copied()));
         }
     }
-    let document = vec![(Method::GET, Some(Role::View))];
-    roles.insert("/openapi.json".to_owned(), document);
+    let methods = vec![(Method::GET, Some(Role::View))];
+    roles.insert("/openapi.json".to_owned(), methods);
     roles
 }
 
@@ -73,10 +70,9 @@ fn operations(document: &mut OpenApi) -> impl Iterator<Item = ((String, Method),
             (Method::POST, &mut item.post),
             (Method::DELETE, &mut item.delete),
         ];
-        let there = operations
+        operations
             .into_iter()
-            .filter_map(|(method, it)| Some((method, it.as_mut()?)));
-        there.map(|(method, operation)| ((path.clone(), method), operation))
+            .filter_map(|(method, operation)| Some(((path.clone(), method), operation.as_mut()?)))
     })
 }
 
@@ -91,10 +87,11 @@ pub(super) fn described(router: Routes) -> (Router<Arc<Service>>, OpenApi) {
     let (router, routes) = router.split_for_parts();
     let mut document = OpenApiBuilder::new().info(about).build();
     document.merge(routes);
-    let token = Http::builder().scheme(HttpAuthScheme::Bearer);
-    let token = token.description(Some(
-        "Of `mcr token create`; the control socket takes none.",
-    ));
+    let token = Http::builder()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some(
+            "Of `mcr token create`; the control socket takes none.",
+        ));
     let certificate = SecurityScheme::MutualTls {
         description: Some("One that client_ca of [api] signed.".to_owned()),
         deprecated: None,
@@ -108,7 +105,7 @@ pub(super) fn described(router: Routes) -> (Router<Arc<Service>>, OpenApi) {
     (router, document)
 }
 
-/// Says of each path what names there are.
+/// Adds the pattern of rule names to each path parameter.
 fn bound_names(document: &mut OpenApi) {
     for (_, operation) in operations(document) {
         for parameter in operation.parameters.iter_mut().flatten() {
@@ -122,11 +119,11 @@ fn bound_names(document: &mut OpenApi) {
     }
 }
 
-/// Says of each answer what it is: one that is good what was asked for, another what is wrong. What any
-/// route may be refused for is said here alone.
+/// Describes each response: a success by the route's summary, a refusal by its cause. Refusals that any
+/// route may return are added here only.
 fn describe_responses(document: &mut OpenApi) {
     for (_, operation) in operations(document) {
-        let asked = operation.summary.clone().unwrap_or_default();
+        let summary = operation.summary.clone().unwrap_or_default();
         let is_anybodys = operation.security == Some(Vec::new());
         let has_body = operation.request_body.is_some();
         let may_be_wrong = has_body || operation.parameters.is_some();
@@ -148,24 +145,23 @@ fn describe_responses(document: &mut OpenApi) {
         }
         for (status, response) in &mut operation.responses.responses {
             if let RefOr::T(response) = response {
-                response.description = description(status, &asked).to_owned();
+                response.description = description(status, &summary).to_owned();
             }
         }
     }
 }
 
-/// What is said where something is wrong; one word, by TLS, to who shows nothing.
+/// A refusal; over TLS, a client without credentials may get a single word instead.
 fn refusal(is_one_word: bool) -> Response {
     let reply = Content::new(Some(Ref::from_schema_name("ErrorReply")));
-    let response = ResponseBuilder::new().content("application/json", reply);
-    match is_one_word {
-        true => response.content("text/plain", Content::new(Some(String::schema()))),
-        false => response,
+    let mut response = ResponseBuilder::new().content("application/json", reply);
+    if is_one_word {
+        response = response.content("text/plain", Content::new(Some(String::schema())));
     }
-    .build()
+    response.build()
 }
 
-fn description<'a>(status: &str, asked: &'a str) -> &'a str {
+fn description<'a>(status: &str, summary: &'a str) -> &'a str {
     match status {
         "400" => "Not a request that is known here.",
         "401" => "By TLS, neither a token nor a certificate of a client was shown.",
@@ -182,6 +178,6 @@ fn description<'a>(status: &str, asked: &'a str) -> &'a str {
         "422" => "The rules make no sense.",
         "500" => "The daemon's own fault.",
         "503" => "An interface, a path or room is missing.",
-        _ => asked,
+        _ => summary,
     }
 }

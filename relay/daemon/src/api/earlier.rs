@@ -1,4 +1,4 @@
-//! What was changed by whom, what of it the configuration does not say, and back to rules of before.
+//! The log of changes, unsaved changes, earlier generations of the rules, and the rollback to one.
 
 use std::io;
 use std::path::Path;
@@ -17,12 +17,12 @@ use rules::ruleset::RuleDifference;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::api_error::{Answer, ApiError, Code};
-use super::body::{Body, IfMatch, Name, Parameters, Tagged, beside};
+use super::api_error::{ApiError, Code, Reply};
+use super::body::{Body, IfMatch, Name, Parameters, Tagged, spawn_blocking};
 use super::changing::{
     Changing, ConfirmOptions, IfMatchHeader, MessageHeader, ReplaceOptions, change,
 };
-use super::response_cache::{Client, Subject, text};
+use super::response_cache::{Requester, Subject, text};
 use super::service::Service;
 use crate::core::{Request as ChangeRequest, compare, joins, local};
 use crate::state::generations::Generations;
@@ -49,8 +49,8 @@ impl ChangesOptions {
 pub(super) async fn changes(
     State(service): State<Arc<Service>>,
     Parameters(options): Parameters<ChangesOptions>,
-    client: Client,
-) -> Answer<Response> {
+    client: Requester,
+) -> Reply<Response> {
     let reading = service
         .read(Subject::Changes(options.last), &client)
         .await?;
@@ -62,14 +62,14 @@ pub(super) async fn changes(
     responses((status = 200, body = Vec<ChangeRecord>)))]
 pub(super) async fn generations(
     State(service): State<Arc<Service>>,
-) -> Answer<Json<Vec<ChangeRecord>>> {
-    service.kept().await.map(Json)
+) -> Reply<Json<Vec<ChangeRecord>>> {
+    service.generations().await.map(Json)
 }
 
 /// Has the change stay that undoes itself otherwise: its author or root does that.
 #[utoipa::path(post, path = "/v1/confirm", tag = "rules", params(MessageHeader),
     responses((status = 200, body = Change), (status = 409, body = ErrorReply)))]
-pub(super) async fn confirm(changing: Changing) -> Answer<Tagged<Change>> {
+pub(super) async fn confirm(changing: Changing) -> Reply<Tagged<Change>> {
     change(changing, Order::Confirm).await
 }
 
@@ -83,10 +83,10 @@ pub(super) async fn rollback(
     mut changing: Changing,
     Parameters(options): Parameters<ReplaceOptions>,
     if_match: IfMatch,
-    Body(asked): Body<Rollback>,
-) -> Answer<Tagged<Change>> {
+    Body(rollback): Body<Rollback>,
+) -> Reply<Tagged<Change>> {
     let generation = if_match.and(None)?;
-    if asked.generation.is_none() && changing.service.is_waiting() {
+    if rollback.generation.is_none() && changing.service.is_waiting() {
         let dry_run = options.dry_run;
         let undo = Order::Undo {
             generation,
@@ -94,12 +94,12 @@ pub(super) async fn rollback(
         };
         return change(changing, undo).await;
     }
-    let (mut list, told) = changing.service.earlier(asked).await?;
+    let (mut list, warnings) = changing.service.earlier(rollback).await?;
     list.generation = generation.or(list.generation);
     changing.author.goes_back = true;
     let order = options.order(ChangeRequest::Replace(Box::new(list)));
     let Tagged(generation, mut changed) = change(changing, order).await?;
-    changed.warnings.extend(told);
+    changed.warnings.extend(warnings);
     Ok(Tagged(generation, changed))
 }
 
@@ -120,10 +120,10 @@ pub(super) async fn rule_of_before(
     State(service): State<Arc<Service>>,
     Name(name): Name,
     Parameters(options): Parameters<EarlierOptions>,
-) -> Answer<Json<EarlierRule>> {
+) -> Reply<Json<EarlierRule>> {
     let (generations, number) = (service.generations.clone(), options.generation);
-    let then = beside(move || load(&generations, number)).await??;
-    let then = then.rules.get(&name).ok_or_else(|| {
+    let config = spawn_blocking(move || load(&generations, number)).await??;
+    let then = config.rules.get(&name).ok_or_else(|| {
         let message = format!("generation {number} had no rule {name:?}");
         ApiError::new(Code::NotFound, message)
     })?;
@@ -147,7 +147,7 @@ pub(super) async fn rule_of_before(
 /// What runs and the configuration does not say, as what it would take there.
 #[utoipa::path(get, path = "/v1/unsaved", tag = "rules",
     responses((status = 200, body = Change), (status = 422, body = ErrorReply)))]
-pub(super) async fn unsaved(State(service): State<Arc<Service>>) -> Answer<Json<Change>> {
+pub(super) async fn unsaved(State(service): State<Arc<Service>>) -> Reply<Json<Change>> {
     service
         .unsaved()
         .await
@@ -157,22 +157,22 @@ pub(super) async fn unsaved(State(service): State<Arc<Service>>) -> Answer<Json<
 /// Writes all that runs into the configuration, whose comments and order stay, where the daemon may.
 #[utoipa::path(post, path = "/v1/save", tag = "rules", params(MessageHeader),
     responses((status = 200, body = Change), (status = 409, body = ErrorReply)))]
-pub(super) async fn save(changing: Changing) -> Answer<Tagged<Change>> {
+pub(super) async fn save(changing: Changing) -> Reply<Tagged<Change>> {
     change(changing, Order::Save).await
 }
 
 impl Service {
-    /// What runs and the configuration does not say.
-    pub(super) async fn unsaved(&self) -> Answer<Arc<Change>> {
+    /// The running rules and settings that are not in the configuration.
+    pub(super) async fn unsaved(&self) -> Reply<Arc<Change>> {
         let (view, unsaved) = (self.view(), Arc::clone(&self.unsaved));
         let main = self.identity.config.clone();
-        beside(move || unsaved.look(&main, &view)).await?
+        spawn_blocking(move || unsaved.change(&main, &view)).await?
     }
 
-    /// The rule sets that people made last, as each was made.
-    pub(super) async fn kept(&self) -> Answer<Vec<ChangeRecord>> {
+    /// The last rule sets that people made, with the change that made each.
+    pub(super) async fn generations(&self) -> Reply<Vec<ChangeRecord>> {
         let generations = self.generations.clone();
-        beside(move || generations.list()).await
+        spawn_blocking(move || generations.list()).await
     }
 
     /// Whether a change waits to be confirmed.
@@ -181,58 +181,58 @@ impl Service {
         view.pending.as_ref().is_some_and(|pending| !pending.undone)
     }
 
-    /// The rules and settings of before that are asked for, and what of them is left out.
-    pub(super) async fn earlier(&self, asked: Rollback) -> Answer<(RuleList, Vec<String>)> {
+    /// The earlier rules and settings that a rollback asks for, and warnings about what they leave out.
+    pub(super) async fn earlier(&self, rollback: Rollback) -> Reply<(RuleList, Vec<String>)> {
         let (view, generations) = (self.view(), self.generations.clone());
-        beside(move || earlier(&view, &generations, &asked)).await?
+        spawn_blocking(move || earlier(&view, &generations, &rollback)).await?
     }
 
-    /// Where the log of changes is.
-    pub(super) fn log_of_changes(&self) -> Answer<&Path> {
-        let path = self.changes.as_deref();
-        path.map_err(|why| ApiError::new(Code::Unavailable, why))
+    /// The path of the log of changes.
+    pub(super) fn log_of_changes(&self) -> Reply<&Path> {
+        self.changes
+            .as_deref()
+            .map_err(|why| ApiError::new(Code::Unavailable, why))
     }
 }
 
-/// The generations that are kept, the newest first.
-fn kept(generations: &Generations) -> impl Iterator<Item = u64> {
-    let kept = generations.list().into_iter().rev();
-    kept.map(|record| record.generation)
+/// The stored generations, the newest first.
+fn stored(generations: &Generations) -> impl Iterator<Item = u64> {
+    let records = generations.list().into_iter().rev();
+    records.map(|record| record.generation)
 }
 
-fn load(generations: &Generations, number: u64) -> Answer<Config> {
+fn load(generations: &Generations, number: u64) -> Reply<Config> {
     generations
         .load(number)
         .map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
-                let kept: Vec<String> = kept(generations).map(|one| one.to_string()).collect();
-                let kept = kept.join(", ");
+                let numbers: Vec<String> = stored(generations).map(|n| n.to_string()).collect();
+                let have = numbers.join(", ");
                 let message =
-                    format!("the rules of generation {number} are not kept (have: {kept})");
+                    format!("the rules of generation {number} are not kept (have: {have})");
                 ApiError::new(Code::NotFound, message)
             }
             _ => ApiError::new(Code::Invalid, format!("generation {number}: {error}")),
         })
 }
 
-/// Rules and settings of before, for rules that run.
+/// The earlier rules and settings to replace the running ones with, and warnings.
 fn earlier(
     view: &View,
     generations: &Generations,
-    asked: &Rollback,
-) -> Answer<(RuleList, Vec<String>)> {
+    rollback: &Rollback,
+) -> Reply<(RuleList, Vec<String>)> {
     let running = local(&view.rules);
-    let (number, config) = match asked.generation {
+    let (number, config) = match rollback.generation {
         Some(number) => (number, load(generations, number)?),
         None => {
-            let loaded = kept(generations)
+            let mut loaded = stored(generations)
                 .filter_map(|number| Some((number, generations.load(number).ok()?)));
             let differs = |(_, then): &(u64, Config)| {
                 let then = (&then.rules, &then.settings);
                 compare((&running, &view.settings), then).differs()
             };
-            let mut other = loaded.filter(differs);
-            other.next().ok_or_else(|| {
+            loaded.find(differs).ok_or_else(|| {
                 ApiError::new(
                     Code::NotFound,
                     "no other rules than those that run are kept",
@@ -245,26 +245,27 @@ fn earlier(
         mut settings,
         ..
     } = config;
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     if let Some(join) = joins::remaining(&settings.join) {
         let ended = settings.join.iter().filter(|then| !join.contains(then));
-        told.extend(ended.map(|then| format!("join {then}: its time is over; it is left alone")));
+        let warning = |join| format!("join {join}: its time is over; it is left alone");
+        warnings.extend(ended.map(warning));
         settings.join = join;
     }
     if running.len() != view.rules.len() {
         let rules = things((view.rules.len() - running.len()) as u64, "rule");
-        told.push(format!(
+        warnings.push(format!(
             "{rules} of the fleet stay as they are: mcr fleet apply"
         ));
     }
-    if asked.generation.is_none() {
-        told.push(format!("these are the rules of generation {number}"));
+    if rollback.generation.is_none() {
+        warnings.push(format!("these are the rules of generation {number}"));
     }
     let list = RuleList {
-        // What `last` means is another thing once the rules are.
-        generation: asked.generation.is_none().then_some(view.generation),
+        // `last` would mean another generation if the rules changed meanwhile.
+        generation: rollback.generation.is_none().then_some(view.generation),
         rules: rules.to_documents(),
         settings: Some(settings),
     };
-    Ok((list, told))
+    Ok((list, warnings))
 }

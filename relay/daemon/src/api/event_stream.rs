@@ -1,5 +1,5 @@
-//! Events as server-sent events: one line of JSON each, in order; a client that is too slow for
-//! them is told how many it missed.
+//! Events as server-sent events: one line of JSON each, in order; a client that is too slow receives the
+//! number of events it missed.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use observe::events::{Begin, Delivery, KEPT, Numbered, Subscriber};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::api_error::{Answer, ApiError, Code};
+use super::api_error::{ApiError, Code, Reply};
 use super::body::Parameters;
 use super::connections::{Connection, Held};
 use super::service::Service;
 
-/// How often a comment is sent while nothing happens, so that a vanished client is noticed.
+/// How often a comment is sent while there are no events, so that a vanished client is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -55,13 +55,13 @@ pub(super) async fn events(
     Extension(connection): Extension<Connection>,
     Parameters(options): Parameters<EventOptions>,
     headers: HeaderMap,
-) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+) -> Reply<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     if options.recent > KEPT {
         let message = format!("recent={}: at most {KEPT} are kept", options.recent);
         return Err(ApiError::new(Code::Usage, message));
     }
-    let last = headers.get("Last-Event-ID");
-    let last = last.and_then(|last| last.to_str().ok()?.parse().ok());
+    let value = headers.get("Last-Event-ID");
+    let last = value.and_then(|value| value.to_str().ok()?.parse().ok());
     let begin = last.map_or(Begin::Recent(options.recent), Begin::After);
     let following = Following {
         subscriber: service.events.subscribe(begin, options.brief),

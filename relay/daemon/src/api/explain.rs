@@ -1,4 +1,4 @@
-//! What would become of a packet: in words, with what decides and what to do.
+//! Explains what would happen to a packet, what decides it, and what to do about it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use rules::net::{Ifindex, Mac};
 use rules::rule::Rule;
 use rules::wildcard;
 
-use super::api_error::{Answer, ApiError, Code};
+use super::api_error::{ApiError, Code, Reply};
 use super::body::Body;
 use super::changing::Changing;
 use super::service::Service;
 
-/// How many inputs are named that nearly take a packet.
+/// How many inputs that nearly match a packet are listed.
 const NEAREST: usize = 3;
 
 /// Says what would become of a packet, by the rules and all that decides as it stands now; nothing is
@@ -37,40 +37,41 @@ pub(super) async fn explain(
     State(service): State<Arc<Service>>,
     changing: Changing,
     Body(asked): Body<PacketAsked>,
-) -> Answer<Json<Explanation>> {
+) -> Reply<Json<Explanation>> {
     let view = service.view();
-    let link = view.host.by_name(&asked.interface);
-    let link = link.ok_or_else(|| no_such_interface(&view.host, &asked.interface))?;
+    let link = view
+        .host
+        .by_name(&asked.interface)
+        .ok_or_else(|| no_such_interface(&view.host, &asked.interface))?;
     let frame = bytes(&asked.frame)?;
-    let datagram = match parse(&frame, Link::Ethernet, Meta::default()) {
+    let parsed = match parse(&frame, Link::Ethernet, Meta::default()) {
         Parsed::Udp(datagram) => Ok(datagram),
         Parsed::Fragment(fragment) => fragment.datagram.ok_or("an odd fragment".to_owned()),
         Parsed::NotOurs(why) => Err(format!("{why:?}")),
     };
-    let datagram = match datagram {
+    let datagram = match parsed {
         Ok(datagram) => datagram,
-        Err(why) => return Ok(Json(not_looked_at(&why))),
+        Err(why) => return Ok(Json(ignored(&why))),
     };
     let table = changing.routes(link.index, datagram.destination).await?;
     let explained = service
         .explained(table, link.index, frame, &datagram)
         .await?;
-    Ok(Json(
-        Words {
-            view: &view,
-            link,
-            datagram,
-        }
-        .of(&explained),
-    ))
+    let context = Context {
+        view: &view,
+        link,
+        datagram,
+    };
+    Ok(Json(context.explanation(&explained)))
 }
 
-fn bytes(digits: &str) -> Answer<Vec<u8>> {
+fn bytes(digits: &str) -> Reply<Vec<u8>> {
     let pair = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
     let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(pair).collect();
-    let bytes = bytes.filter(|bytes| !bytes.is_empty() && bytes.len() <= 1 << 16);
     let message = "frame: pairs of hexadecimal digits, 65,536 at most";
-    bytes.ok_or_else(|| ApiError::new(Code::Usage, message))
+    bytes
+        .filter(|bytes| !bytes.is_empty() && bytes.len() <= 1 << 16)
+        .ok_or_else(|| ApiError::new(Code::Usage, message))
 }
 
 fn no_such_interface(host: &Host, name: &str) -> ApiError {
@@ -81,7 +82,7 @@ fn no_such_interface(host: &Host, name: &str) -> ApiError {
     )
 }
 
-fn not_looked_at(why: &str) -> Explanation {
+fn ignored(why: &str) -> Explanation {
     Explanation {
         packet: "no UDP packet to a group, or to an address of this host".to_owned(),
         verdict: "passed".to_owned(),
@@ -91,16 +92,16 @@ fn not_looked_at(why: &str) -> Explanation {
     }
 }
 
-/// What words are made of.
-struct Words<'a> {
+/// A packet and the state that its explanation refers to.
+struct Context<'a> {
     view: &'a View,
     link: &'a Interface,
     datagram: Datagram,
 }
 
-impl Words<'_> {
-    fn of(&self, explained: &Explained) -> Explanation {
-        let packet = format!("{} on {}", told(&self.datagram), self.link.name);
+impl Context<'_> {
+    fn explanation(&self, explained: &Explained) -> Explanation {
+        let packet = format!("{} on {}", description(&self.datagram), self.link.name);
         let outcome = &explained.outcome;
         let Some((_, route)) = &explained.route else {
             return Explanation {
@@ -118,7 +119,7 @@ impl Words<'_> {
             .values()
             .find(|state| state.name() == route.rule);
         let rule = self.view.rules.get(&route.rule);
-        let only = rule
+        let first_input = rule
             .and_then(|rule| rule.inputs.first())
             .map(ToString::to_string);
         Explanation {
@@ -127,7 +128,7 @@ impl Words<'_> {
             reason: reason.map(|reason| reason.as_str().to_owned()),
             remedy: reason.map(|reason| remedy(reason, explained)),
             rule: Some(route.rule.clone()),
-            input: route.input.clone().or(only),
+            input: route.input.clone().or(first_input),
             path: Some(observe::stats::path_name(route.path).to_owned()),
             path_reason: state.map(|state| {
                 let takes = match route.path {
@@ -153,8 +154,8 @@ impl Words<'_> {
         state: Option<&Arc<RuleState>>,
     ) -> Vec<ExplainedOutput> {
         let mut copies = explained.outcome.copies.iter();
-        let outputs = route.outputs.iter().zip(&explained.outcome.outputs);
-        let outputs = outputs.map(|(output, outcome)| {
+        let outcomes = route.outputs.iter().zip(&explained.outcome.outputs);
+        let outputs = outcomes.map(|(output, outcome)| {
             let reason = dropped(*outcome);
             let view = state.and_then(|state| {
                 state
@@ -165,9 +166,10 @@ impl Words<'_> {
             let down = view
                 .and_then(|view| view.down.as_ref())
                 .map(|down| down.text.clone());
-            let copy = match reason {
-                Some(_) => None,
-                None => copies.next(),
+            let copy = if reason.is_none() {
+                copies.next()
+            } else {
+                None
             };
             let link = match &output.state {
                 OutputState::Up(egress) => egress.link,
@@ -209,7 +211,7 @@ impl Words<'_> {
         })
     }
 
-    /// The inputs that differ least from what the packet is.
+    /// The inputs that differ least from the packet.
     fn nearest(&self) -> Vec<Nearest> {
         let rules = self.view.rules.iter();
         let inputs = rules.flat_map(|rule| rule.inputs.iter().map(move |input| (rule, input)));
@@ -271,7 +273,7 @@ fn ends(datagram: &Datagram) -> [SocketAddr; 2] {
     ]
 }
 
-fn told(datagram: &Datagram) -> String {
+fn description(datagram: &Datagram) -> String {
     let [source, destination] = ends(datagram);
     let (bytes, ttl) = (datagram.payload_bytes(), datagram.ttl);
     format!("{source} to {destination}, {bytes} bytes of payload, TTL {ttl},")
@@ -307,7 +309,7 @@ fn remedy(reason: DropReason, explained: &Explained) -> String {
     }
 }
 
-/// What decides before the outputs, in the order in which it does.
+/// The stages before the outputs, in the order in which they decide.
 fn stages(route: &Route, explained: &Explained, reason: Option<DropReason>) -> Vec<Stage> {
     let mut stages = Vec::new();
     let mut stage = |stage: &str, passes, text| {

@@ -1,4 +1,4 @@
-//! Routes of a fleet. A daemon that is in none refuses them all with what to do about it.
+//! The routes of a fleet. A daemon in no fleet refuses them and says what to do.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::api_error::Answer;
+use super::api_error::Reply;
 use super::body::{Body, Parameters};
 use super::changing::Changing;
 use super::service::Service;
@@ -17,7 +17,7 @@ use super::service::Service;
 /// The fleet as this relay sees it, also while etcd does not answer.
 #[utoipa::path(get, path = "/v1/fleet", tag = "fleet", operation_id = "fleet_status",
     responses((status = 200, body = FleetStatus), (status = 404, body = ErrorReply)))]
-pub(super) async fn status(State(service): State<Arc<Service>>) -> Answer<Json<FleetStatus>> {
+pub(super) async fn status(State(service): State<Arc<Service>>) -> Reply<Json<FleetStatus>> {
     Ok(Json(service.fleet()?.full_status().await))
 }
 
@@ -25,7 +25,7 @@ pub(super) async fn status(State(service): State<Arc<Service>>) -> Answer<Json<F
 #[utoipa::path(get, path = "/v1/fleet/rules", tag = "fleet", operation_id = "fleet_rules",
     responses((status = 200, body = FleetRules), (status = 404, body = ErrorReply),
         (status = 422, body = ErrorReply)))]
-pub(super) async fn rules(State(service): State<Arc<Service>>) -> Answer<Json<FleetRules>> {
+pub(super) async fn rules(State(service): State<Arc<Service>>) -> Reply<Json<FleetRules>> {
     service.fleet()?.rules().await.map(Json)
 }
 
@@ -43,7 +43,7 @@ pub(super) struct RecordOptions {
 pub(super) async fn record(
     State(service): State<Arc<Service>>,
     Parameters(options): Parameters<RecordOptions>,
-) -> Answer<Json<FleetRecord>> {
+) -> Reply<Json<FleetRecord>> {
     service.fleet()?.record(options.seconds).await.map(Json)
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn apply(
         service, author, ..
     }: Changing,
     Body(rules): Body<FleetRuleList>,
-) -> Answer<Json<FleetChange>> {
+) -> Reply<Json<FleetChange>> {
     let fleet = service.fleet()?;
     fleet
         .apply(rules, &author.by, options.dry_run)
@@ -82,7 +82,7 @@ pub(super) async fn apply(
 pub(super) async fn drain(
     State(service): State<Arc<Service>>,
     Body(FleetRelayName { relay }): Body<FleetRelayName>,
-) -> Answer<Json<FleetDone>> {
+) -> Reply<Json<FleetDone>> {
     service.fleet()?.drain(relay, true).await.map(Json)
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn drain(
 pub(super) async fn undrain(
     State(service): State<Arc<Service>>,
     Body(FleetRelayName { relay }): Body<FleetRelayName>,
-) -> Answer<Json<FleetDone>> {
+) -> Reply<Json<FleetDone>> {
     service.fleet()?.drain(relay, false).await.map(Json)
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn undrain(
 pub(super) async fn move_to(
     State(service): State<Arc<Service>>,
     Body(asked): Body<FleetMove>,
-) -> Answer<Json<FleetDone>> {
+) -> Reply<Json<FleetDone>> {
     service.fleet()?.move_to(asked).await.map(Json)
 }
 
@@ -112,7 +112,7 @@ pub(super) async fn move_to(
 #[utoipa::path(post, path = "/v1/fleet/rebalance", tag = "fleet", operation_id = "fleet_rebalance",
     responses((status = 200, body = FleetDone), (status = 404, body = ErrorReply),
         (status = 409, body = ErrorReply)))]
-pub(super) async fn rebalance(State(service): State<Arc<Service>>) -> Answer<Json<FleetDone>> {
+pub(super) async fn rebalance(State(service): State<Arc<Service>>) -> Reply<Json<FleetDone>> {
     service.fleet()?.rebalance().await.map(Json)
 }
 
@@ -123,6 +123,6 @@ pub(super) async fn rebalance(State(service): State<Arc<Service>>) -> Answer<Jso
 pub(super) async fn fence(
     State(service): State<Arc<Service>>,
     Body(FleetRelayName { relay }): Body<FleetRelayName>,
-) -> Answer<Json<FleetDone>> {
+) -> Reply<Json<FleetDone>> {
     service.fleet()?.fence(relay).await.map(Json)
 }

@@ -1,4 +1,4 @@
-//! The history of rules, as much of it as one reply may hold.
+//! The history of rules, bounded to what one reply may hold.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use observe::stats::history::{STEP_SECONDS, STEPS};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::api_error::{Answer, ApiError, Code};
+use super::api_error::{ApiError, Code, Reply};
 use super::body::Parameters;
-use super::response_cache::{Client, Subject, text};
+use super::response_cache::{Requester, Subject, text};
 use super::selection;
 use super::service::Service;
 
@@ -39,8 +39,8 @@ const fn an_hour() -> u32 {
 pub(super) async fn history(
     State(service): State<Arc<Service>>,
     Parameters(options): Parameters<HistoryOptions>,
-    client: Client,
-) -> Answer<Response> {
+    client: Requester,
+) -> Reply<Response> {
     let HistoryOptions { rules, seconds } = options;
     let rules = selection::names(&rules)?;
     if !(1..=an_hour()).contains(&seconds) {

@@ -1,5 +1,5 @@
 //! The host names that requests on TCP may use. Another site's page can make a browser resolve its name
-//! to this host's address (DNS rebinding) and read what only this network may, so a request under an
+//! to this host's address (DNS rebinding) and read what only this network may, so a request for an
 //! unknown name is refused.
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,11 +12,11 @@ use axum::response::{IntoResponse, Response};
 
 use super::api_error::{ApiError, Code};
 
-/// Names that the listener is known by, besides every address and `localhost`.
+/// Names that the listener serves, besides every address and `localhost`.
 pub(crate) type Names = Arc<[String]>;
 
 /// The configured names and the host's own.
-pub(crate) fn known(configured: Option<&[String]>) -> Names {
+pub(crate) fn served(configured: Option<&[String]>) -> Names {
     let configured = configured.unwrap_or_default().iter().cloned();
     configured.chain([own()]).collect()
 }
@@ -27,44 +27,46 @@ pub(crate) fn own() -> String {
     own.trim().to_owned()
 }
 
-/// Passes requests on that come under a known name; such without any are not a browser's.
+/// Passes on requests for a served name; those without a name are not from a browser.
 pub(super) async fn check(State(names): State<Names>, request: Request, next: Next) -> Response {
     let mut hosts = request.headers().get_all(header::HOST).iter();
-    let is_known = |host: &HeaderValue| host.to_str().is_ok_and(|host| is_known(host, &names));
-    if hosts.all(is_known) {
+    let is_served = |host: &HeaderValue| host.to_str().is_ok_and(|host| is_served(host, &names));
+    if hosts.all(is_served) {
         return next.run(request).await;
     }
     misdirected()
 }
 
-/// What a request under an unknown name is answered.
+/// The reply to a request for an unknown name.
 pub(super) fn misdirected() -> Response {
     let message = "this listener is asked for by its address, localhost or this host's name; \
                    permit another by listen_names in [daemon] or mcr run --listen-name";
     ApiError::new(Code::Misdirected, message).into_response()
 }
 
-/// Whether what stands in `Host:` is a name that a certificate is for, `*.example` among them.
+/// Returns whether a `Host:` value is one of a certificate's names, which may be like `*.example`.
 pub(super) fn is_certified(host: &str, names: &[String]) -> bool {
     let name = host.split(':').next().unwrap_or_default();
     let parent = name.split_once('.').map(|(_, parent)| parent);
-    names.iter().any(|known| match known.strip_prefix("*.") {
-        Some(known) => parent.is_some_and(|parent| parent.eq_ignore_ascii_case(known)),
-        None => !name.is_empty() && known.eq_ignore_ascii_case(name),
-    })
+    names
+        .iter()
+        .any(|certified| match certified.strip_prefix("*.") {
+            Some(domain) => parent.is_some_and(|parent| parent.eq_ignore_ascii_case(domain)),
+            None => !name.is_empty() && certified.eq_ignore_ascii_case(name),
+        })
 }
 
-/// Judges what stands in `Host:`, with or without a port.
-pub(super) fn is_known(host: &str, names: &[String]) -> bool {
+/// Returns whether a `Host:` value, with or without a port, is served.
+pub(super) fn is_served(host: &str, names: &[String]) -> bool {
     if let Some(rest) = host.strip_prefix('[') {
         let address = rest.split_once(']').map(|(address, _)| address);
         return address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
     }
     let name = host.split(':').next().unwrap_or_default();
     let name = name.strip_suffix('.').unwrap_or(name);
-    let mut known = names.iter().map(String::as_str).chain(["localhost"]);
+    let mut served = names.iter().map(String::as_str).chain(["localhost"]);
     name.parse::<IpAddr>().is_ok()
-        || !name.is_empty() && known.any(|known| known.eq_ignore_ascii_case(name))
+        || !name.is_empty() && served.any(|served| served.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_certificate_is_for_may_be_asked_for() {
+    fn the_names_of_the_certificate_are_served() {
         let names = ["relay1.example".to_owned(), "*.plant.example".to_owned()];
         for host in [
             "relay1.example:9471",
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_localhost_and_known_names_may_be_asked_for() {
+    fn addresses_localhost_and_configured_names_are_served() {
         let names = ["Relay1".to_owned(), String::new()];
         for host in [
             "127.0.0.1:9469",
@@ -105,7 +107,7 @@ mod tests {
             "relay1:9469",
             "RELAY1",
         ] {
-            assert!(is_known(host, &names), "{host}");
+            assert!(is_served(host, &names), "{host}");
         }
         for host in [
             "evil.example:9469",
@@ -118,7 +120,7 @@ mod tests {
             ":9469",
             ".",
         ] {
-            assert!(!is_known(host, &names), "{host}");
+            assert!(!is_served(host, &names), "{host}");
         }
     }
 }

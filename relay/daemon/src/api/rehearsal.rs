@@ -1,5 +1,5 @@
-//! The control API in front of a core that carries nothing out: rules are judged, compiled and
-//! remembered as in a daemon, but no host is touched. For fuzzers and tests.
+//! The control API in front of a core without a dataplane: rules are checked, compiled and stored as in a
+//! daemon, but no host is touched. For fuzzers and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -23,7 +23,7 @@ use rules::ruleset::{Policy, RuleSet};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
-use super::api_error::{Answer, ApiError};
+use super::api_error::{ApiError, Reply};
 use super::connections::Connection;
 use super::remote::peer::Peer;
 use super::routes;
@@ -42,7 +42,7 @@ const VIEWER: &str = "viewer";
 #[derive(Debug)]
 pub struct Rehearsal {
     router: Router,
-    /// What clients of other hosts are given.
+    /// The router for clients of other hosts.
     remote: Router,
     commands: mpsc::Receiver<Command>,
     dataplane: Unthreaded,
@@ -80,7 +80,7 @@ impl Default for Rehearsal {
             log: None,
             capture: Default::default(),
             unsaved: Arc::default(),
-            answers: Arc::default(),
+            responses: Arc::default(),
             is_apart: false,
             remote: Arc::default(),
             notified: Arc::default(),
@@ -124,14 +124,13 @@ impl Rehearsal {
             .await;
     }
 
-    /// Serves one connection of another host; `shows`: its certificate is that of a client who may look
-    /// and no more.
+    /// Serves one connection of another host; `shows`: with the certificate of a client that may only view.
     pub async fn converse_elsewhere<S>(&mut self, stream: S, shows: bool)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connection = Connection::default();
-        connection.meet(Arc::new(Peer::named(shows.then_some(VIEWER))));
+        connection.set_remote(Arc::new(Peer::named(shows.then_some(VIEWER))));
         let router = self.remote.clone();
         self.serve(serve_connection(stream, router, connection))
             .await;
@@ -156,18 +155,18 @@ impl Rehearsal {
         config::export(self.core.rules(), self.core.settings())
     }
 
-    /// Does what the API asked of the supervisor and the dataplane; says whether it asked anything.
+    /// Executes the API's pending orders to the supervisor and the dataplane; returns whether there were any.
     fn serve_waiting(&mut self) -> bool {
         let mut any = self.dataplane.run_waiting();
         while let Ok(Command { order, reply, .. }) = self.commands.try_recv() {
-            // Whoever asked may have gone away.
-            drop(reply.send(self.carry_out(order)));
+            // The requester may have disconnected.
+            drop(reply.send(self.execute(order)));
             any = true;
         }
         any
     }
 
-    fn carry_out(&mut self, order: Order) -> Answer<Change> {
+    fn execute(&mut self, order: Order) -> Reply<Change> {
         match order {
             Order::Change(request) => {
                 let Config {

@@ -1,6 +1,6 @@
-//! Clients of other hosts: the listener of `[api]`, which speaks TLS alone. Who connects shows a
-//! certificate or, in each request, a token; what it may do its role says. The listener has a runtime
-//! of its own, so that whatever happens there delays no change and no sign of life.
+//! Clients of other hosts: the listener of `[api]`, which speaks only TLS. A client shows a certificate
+//! or, in each request, a token; its role says what it may do. The listener has a runtime of its own, so
+//! that nothing there delays a change or a sign of life.
 
 pub(super) mod admission;
 mod door;
@@ -33,12 +33,12 @@ use handshake::{Turn, Turns};
 use peer::Peer;
 use state::Remote;
 
-/// How often files are looked at.
-const TURN: Duration = Duration::from_secs(1);
-/// How often a connection sees whether its client still is one: an end comes within a second.
-const DOUBT: Duration = Duration::from_millis(400);
+/// How often files are checked for changes.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a connection checks that its client is still permitted: it ends within a second.
+const RECHECK: Duration = Duration::from_millis(400);
 
-/// Serves clients of other hosts from when the settings first say where, for as long as the process
+/// Serves clients of other hosts once the settings first give an address, for as long as the process
 /// lives.
 pub(crate) fn serve(service: &Service, names: Names) {
     let service = Arc::new(service.apart());
@@ -56,13 +56,13 @@ pub(crate) fn serve(service: &Service, names: Names) {
         keep_secrets();
         let events = service.events.clone();
         if let Err(error) = begin(service, names) {
-            remote.tell(Some(format!("cannot begin to serve: {error}")), &events);
+            remote.report(Some(format!("cannot begin to serve: {error}")), &events);
         }
     });
 }
 
-/// Has no core dump tell what is secret: keys and tokens are in this memory from now on. An ordinary
-/// user's daemon needs its own /proc.
+/// Disables core dumps, which would disclose secrets: keys and tokens are in this memory from now on. Only
+/// for root: an ordinary user's daemon needs its own /proc.
 pub(crate) fn keep_secrets() {
     if nix::unistd::geteuid().is_root() {
         let _ = nix::sys::prctl::set_dumpable(false);
@@ -89,17 +89,17 @@ async fn run(service: Arc<Service>, names: Names) {
     let mut connections = Connections::new(server::connections_max());
     let mut door = Door::default();
     let mut turns = Turns::default();
-    let mut turn = interval(TURN);
+    let mut poll = interval(POLL_INTERVAL);
     loop {
         tokio::select! {
             changed = settings.changed() => match changed {
                 Ok(()) => follow(&mut door, &remote, &events),
                 Err(_) => return,
             },
-            _ = turn.tick() => follow(&mut door, &remote, &events),
+            _ = poll.tick() => follow(&mut door, &remote, &events),
             accepted = door.accept() => match accepted {
                 Ok((stream, from)) => {
-                    let network = failures::whose(from.ip());
+                    let network = failures::client_id(from.ip());
                     let visit = Visit {
                         from,
                         turn: turns.of(network),
@@ -107,12 +107,12 @@ async fn run(service: Arc<Service>, names: Names) {
                         remote: Arc::clone(&remote),
                         events: events.clone(),
                     };
-                    let whose = connections::Peer {
+                    let peer = connections::PeerCredentials {
                         network: Some(network),
                         ..Default::default()
                     };
                     let serve = |connection| visit.converse(stream, router.clone(), connection);
-                    connections.add(whose, serve).await;
+                    connections.add(peer, serve).await;
                 }
                 Err(error) => pause(&error).await,
             },
@@ -122,11 +122,11 @@ async fn run(service: Arc<Service>, names: Names) {
 
 fn follow(door: &mut Door, remote: &Remote, events: &Events) {
     let trouble = door.follow(&remote.settings());
-    remote.tell(trouble, events);
-    remote.tell_expiring(door.identity(), events);
+    remote.report(trouble, events);
+    remote.report_expiring(door.identity(), events);
 }
 
-/// Somebody who has connected.
+/// A client that has connected.
 struct Visit {
     from: SocketAddr,
     turn: Turn,
@@ -144,47 +144,44 @@ impl Visit {
             Ok(stream) => stream,
             Err(error) => return self.note(&error.to_string()),
         };
-        let chain = stream.get_ref().1.peer_certificates();
-        let chain = chain
-            .unwrap_or_default()
-            .iter()
-            .map(|part| part.clone().into_owned());
-        let peer = Arc::new(Peer::new(self.from.ip(), chain.collect()));
-        connection.meet(Arc::clone(&peer));
-        let judged = serving.verifier.clone();
+        let parts = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let chain = parts.iter().map(|part| part.clone().into_owned()).collect();
+        let peer = Arc::new(Peer::new(self.from.ip(), chain));
+        connection.set_remote(Arc::clone(&peer));
+        let verifier = serving.verifier.clone();
         drop(serving);
         tokio::select! {
             () = serve_connection(stream, router, connection) => {}
-            () = self.ends(&peer, judged) => {}
+            () = self.revoked(&peer, verifier) => {}
         }
     }
 
-    /// Waits until the client is none any more.
-    async fn ends(&self, peer: &Peer, mut judged: Option<door::Verifier>) {
+    /// Waits until the client is no longer permitted.
+    async fn revoked(&self, peer: &Peer, mut last: Option<door::Verifier>) {
         let listen = self.remote.settings().listen;
         loop {
-            sleep(DOUBT).await;
+            sleep(RECHECK).await;
             let settings = self.remote.settings();
             let verifier = self
                 .door
                 .borrow()
                 .as_ref()
                 .and_then(|now| now.verifier.clone());
-            let is_judged = match (&judged, &verifier) {
-                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
-                (before, now) => before.is_none() && now.is_none(),
+            let is_same = match (&last, &verifier) {
+                (Some(last), Some(now)) => Arc::ptr_eq(last, now),
+                (last, now) => last.is_none() && now.is_none(),
             };
             if settings.listen != listen
                 || !peer.is_served_by(&settings)
-                || !is_judged && !peer.is_believed_by(verifier.as_ref())
+                || !is_same && !peer.is_trusted_by(verifier.as_ref())
             {
                 return;
             }
-            judged = verifier;
+            last = verifier;
         }
     }
 
-    /// A handshake that failed: a certificate that is not believed, or no TLS at all.
+    /// Counts a failed handshake: a certificate that is not trusted, or no TLS at all.
     fn note(&self, why: &str) {
         self.remote.note_refusal(self.from.ip(), why, &self.events);
     }

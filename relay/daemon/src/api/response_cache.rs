@@ -1,5 +1,5 @@
-//! Long replies in bounded memory, however many clients ask and however slowly they read: those who ask
-//! at the same time share one compressed text, and when there are too many texts the readers of the
+//! Long replies in bounded memory, however many clients ask and however slowly they read: clients that
+//! ask at the same time share one compressed text, and when there are too many texts the readers of the
 //! oldest are cut off.
 
 use std::collections::BTreeMap;
@@ -20,26 +20,26 @@ use observe::stats::metrics::Format;
 use observe::view::View;
 use parking_lot::Mutex;
 
-use super::api_error::Answer;
+use super::api_error::Reply;
 use super::connections::Connection;
 
-/// Bytes of all texts together, packed as they are; a single one may be larger.
+/// Bytes of all compressed texts together; a single one may be larger.
 const ROOM: usize = 16 << 20;
 
-/// How old a text may be for somebody to begin to read it, while others still do.
+/// The greatest age of a text that a new reader may share with others.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What a text says.
+/// The content of a text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    /// Those of all rules, or of some.
+    /// The statistics of all rules, or of some.
     Stats(Option<Box<StatsQuery>>),
-    /// All, or some.
+    /// All rules, or some.
     Rules(Option<RulesQuery>),
     Export,
     Interfaces,
     Metrics(Format),
-    /// The last so many.
+    /// The last changes, that many.
     Changes(usize),
     Flows(String),
     History {
@@ -49,7 +49,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Whether clients cannot think of any number of the kind.
+    /// Returns whether clients can ask for only a few different ones of the kind.
     const fn is_one_of_few(&self) -> bool {
         match self {
             Self::Stats(None) | Self::Rules(None) => true,
@@ -63,7 +63,7 @@ impl Subject {
 /// The texts that are being read.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache {
-    /// One text is made at a time: who waited finds it made.
+    /// One text is generated at a time: clients that waited share it.
     turn: tokio::sync::Mutex<()>,
     texts: Mutex<Texts>,
 }
@@ -74,27 +74,27 @@ struct Texts {
     by_number: BTreeMap<u64, Text>,
     /// Bytes of all of them.
     held: usize,
-    /// Of the next text, and of the next reader.
+    /// The number of the last text or reader.
     next: u64,
-    /// How many ask and have no text yet.
+    /// The number of clients that wait for a text.
     waiting: BTreeMap<Subject, usize>,
-    /// Bytes of the last text of a kind.
+    /// Bytes of the last text about a subject.
     expected: BTreeMap<Subject, usize>,
 }
 
 #[derive(Debug)]
 struct Text {
     subject: Subject,
-    /// When what it says began to be read.
+    /// When its generation began.
     begun: Instant,
     view: Arc<View>,
     pieces: Arc<[Piece]>,
-    /// Bytes that it takes.
+    /// Bytes that it occupies.
     held: usize,
     readers: BTreeMap<u64, Connection>,
 }
 
-/// What was made for whoever asks.
+/// A text just generated.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) view: Arc<View>,
@@ -102,17 +102,17 @@ pub(crate) struct Made {
 }
 
 impl ResponseCache {
-    /// Gives the text about `subject` as it is now, or was a moment ago under the same view. `make`
-    /// makes it where there is none.
+    /// Returns the text about `subject` as it is now, or was a moment ago under the same view. `make`
+    /// generates it if there is none.
     pub(super) async fn read<F>(
         self: &Arc<Self>,
         subject: Subject,
         connection: &Connection,
         current: impl Fn() -> Arc<View>,
         make: impl FnOnce() -> F,
-    ) -> Answer<Reading>
+    ) -> Reply<Reading>
     where
-        F: Future<Output = Answer<Made>>,
+        F: Future<Output = Reply<Made>>,
     {
         let asked = Instant::now();
         let waiting = Waiting::new(self, &subject);
@@ -135,17 +135,19 @@ impl ResponseCache {
     fn begin(self: &Arc<Self>, number: u64, connection: &Connection) -> Reading {
         let mut texts = self.texts.lock();
         let reader = texts.number();
-        let text = texts.by_number.get_mut(&number);
-        let text = text.expect("texts go when others are made, which waits for this turn's end");
+        let text = texts
+            .by_number
+            .get_mut(&number)
+            .expect("texts go when others are made, which waits for this turn's end");
         text.readers.insert(reader, connection.clone());
         Reading {
-            answers: Arc::clone(self),
+            cache: Arc::clone(self),
             text: number,
             reader,
             generation: text.view.generation,
             pieces: Arc::clone(&text.pieces),
             next: 0,
-            left: text.pieces.iter().map(|piece| piece.length() as u64).sum(),
+            remaining: text.pieces.iter().map(|piece| piece.length() as u64).sum(),
         }
     }
 }
@@ -156,7 +158,7 @@ impl Texts {
         self.next
     }
 
-    /// The text that somebody may read who asked then.
+    /// The text that a client that asked at that time may share.
     fn shared(&self, subject: &Subject, asked: Instant, view: &Arc<View>) -> Option<u64> {
         let mut newest = self.by_number.iter().rev();
         let (number, text) = newest.find(|(_, text)| text.subject == *subject)?;
@@ -165,7 +167,7 @@ impl Texts {
         (is_of_now || is_fresh).then_some(*number)
     }
 
-    /// Cuts readers off, those of the oldest text first, until there is room for one more.
+    /// Cuts off readers, those of the oldest text first, until there is room for one more.
     fn make_room(&mut self, subject: &Subject) {
         let expected = self.expected.get(subject).copied().unwrap_or_default();
         while self.held + expected > ROOM {
@@ -196,7 +198,7 @@ impl Texts {
         number
     }
 
-    /// Forgets what nobody reads and nobody waits for.
+    /// Removes texts that nobody reads or waits for.
     fn sweep(&mut self) {
         let (waiting, held) = (&self.waiting, &mut self.held);
         self.by_number.retain(|_, text| {
@@ -207,28 +209,28 @@ impl Texts {
     }
 }
 
-/// Somebody who has no text yet.
+/// A client that waits for a text.
 struct Waiting<'a> {
-    answers: &'a ResponseCache,
+    cache: &'a ResponseCache,
     subject: Subject,
 }
 
 impl<'a> Waiting<'a> {
-    fn new(answers: &'a ResponseCache, subject: &Subject) -> Self {
-        *answers
+    fn new(cache: &'a ResponseCache, subject: &Subject) -> Self {
+        *cache
             .texts
             .lock()
             .waiting
             .entry(subject.clone())
             .or_default() += 1;
         let subject = subject.clone();
-        Self { answers, subject }
+        Self { cache, subject }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut texts = self.answers.texts.lock();
+        let mut texts = self.cache.texts.lock();
         if let Some(waiting) = texts.waiting.get_mut(&self.subject) {
             *waiting -= 1;
             if *waiting == 0 {
@@ -239,20 +241,20 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A text on its way to one client.
+/// A text in transmission to one client.
 #[derive(Debug)]
 pub(super) struct Reading {
-    answers: Arc<ResponseCache>,
+    cache: Arc<ResponseCache>,
     text: u64,
     reader: u64,
     generation: u64,
     pieces: Arc<[Piece]>,
     next: usize,
-    left: u64,
+    remaining: u64,
 }
 
 impl Reading {
-    /// The generation of the rules that it tells of.
+    /// The generation of the rules that it describes.
     pub(super) const fn generation(&self) -> u64 {
         self.generation
     }
@@ -268,22 +270,22 @@ impl Body for Reading {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let piece = self.pieces.get(self.next).map(Piece::text);
         self.next += 1;
-        self.left -= piece.as_ref().map_or(0, Bytes::len) as u64;
+        self.remaining -= piece.as_ref().map_or(0, Bytes::len) as u64;
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0
+        self.remaining == 0
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+        SizeHint::with_exact(self.remaining)
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let mut texts = self.answers.texts.lock();
+        let mut texts = self.cache.texts.lock();
         if let Some(text) = texts.by_number.get_mut(&self.text) {
             text.readers.remove(&self.reader);
         }
@@ -291,8 +293,8 @@ impl Drop for Reading {
     }
 }
 
-/// Who is asking.
-pub(super) type Client = Extension<Connection>;
+/// The requesting client's connection.
+pub(super) type Requester = Extension<Connection>;
 
 /// A reading as the whole of a reply.
 pub(super) fn text(kind: &'static str, reading: Reading) -> Response {
@@ -304,9 +306,9 @@ pub(super) fn text(kind: &'static str, reading: Reading) -> Response {
 mod tests {
     use super::*;
 
-    /// Bytes of the texts that are there, and what is counted of them.
-    fn held(answers: &ResponseCache) -> (usize, usize) {
-        let texts = answers.texts.lock();
+    /// Bytes of the existing texts, and the counted sum.
+    fn held(cache: &ResponseCache) -> (usize, usize) {
+        let texts = cache.texts.lock();
         (
             texts.by_number.values().map(|text| text.held).sum(),
             texts.held,
@@ -314,8 +316,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_bytes_of_texts_are_known_as_they_come_and_go() {
-        let answers = Arc::new(ResponseCache::default());
+    async fn the_bytes_of_texts_are_counted_as_they_are_added_and_removed() {
+        let cache = Arc::new(ResponseCache::default());
         let view = Arc::new(View::default());
         let connection = Connection::default();
         let read = async |subject: Subject, length: usize| {
@@ -325,22 +327,22 @@ mod tests {
                     pieces: vec![Piece::Plain(vec![b'x'; length].into())],
                 })
             };
-            answers
+            cache
                 .read(subject, &connection, || Arc::clone(&view), make)
                 .await
                 .unwrap()
         };
         let first = read(Subject::Stats(None), ROOM / 2).await;
         let second = read(Subject::Rules(None), ROOM / 2).await;
-        assert_eq!(held(&answers), (ROOM, ROOM));
-        // Nothing is expected of it yet, so it has room; a second one needs the others' room.
+        assert_eq!(held(&cache), (ROOM, ROOM));
+        // Its size is unknown yet, so it has room; a second one needs the others' room.
         let third = read(Subject::Export, ROOM).await;
-        assert_eq!(held(&answers), (2 * ROOM, 2 * ROOM));
+        assert_eq!(held(&cache), (2 * ROOM, 2 * ROOM));
         drop(second);
-        assert_eq!(held(&answers), (ROOM / 2 + ROOM, ROOM / 2 + ROOM));
+        assert_eq!(held(&cache), (ROOM / 2 + ROOM, ROOM / 2 + ROOM));
         let fourth = read(Subject::Interfaces, 7).await;
-        assert_eq!(held(&answers), (ROOM + 7, ROOM + 7));
+        assert_eq!(held(&cache), (ROOM + 7, ROOM + 7));
         drop((first, third, fourth));
-        assert_eq!(held(&answers), (0, 0));
+        assert_eq!(held(&cache), (0, 0));
     }
 }

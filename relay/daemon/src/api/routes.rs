@@ -1,5 +1,5 @@
-//! Every route of the API, each described where it is written: the OpenAPI document is made of the
-//! router itself.
+//! Every route of the API, each described where it is defined: the OpenAPI document is generated from the
+//! router.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::api_error::{self, Answer, ApiError, Code};
+use super::api_error::{self, ApiError, Code, Reply};
 use super::body::{Body, IfMatch, Name, Parameters, Tagged, etag};
 use super::changing::{
     Changing, ConfirmOptions, Deadline, IfMatchHeader, MessageHeader, ReplaceOptions, change,
@@ -38,7 +38,7 @@ use super::document::{Routes, described, least, least_roles};
 use super::host_name::{self, Names};
 use super::remote::admission::{Gate, admit};
 use super::remote::sign_in;
-use super::response_cache::{Client, Subject, text};
+use super::response_cache::{Requester, Subject, text};
 use super::service::Service;
 use super::{
     acknowledged, capture, earlier, event_stream, explain, fleet, history, selection, web, writing,
@@ -49,8 +49,8 @@ use crate::supervisor::command::Order;
 /// How long a request may take from its head to its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The whole API, for clients of other hosts, and the page that uses it: what each may ask for its role
-/// says, and the page tells nothing by itself.
+/// The whole API, for clients of other hosts, and the page that uses it: a client's role limits what it
+/// may ask for, and the page itself discloses nothing.
 pub(super) fn remote(service: Arc<Service>, names: Names) -> Router {
     let (router, document) = described(reading().merge(changing()).merge(session()));
     let mut roles = least_roles(&document);
@@ -71,7 +71,7 @@ pub(super) fn control(service: Arc<Service>) -> Router {
     finish(router, document, service)
 }
 
-/// What changes nothing, for whoever asks for a known name.
+/// The read-only API, for requests that name a served host.
 pub(super) fn read_only(service: Arc<Service>, names: Names) -> Router {
     let (router, document) = described(reading());
     let router = finish(router.merge(web::routes()), document, service);
@@ -144,7 +144,7 @@ fn changing() -> Routes {
         .merge(least(Some(Role::Change), changing))
 }
 
-/// Signing in and out, by TLS alone.
+/// Signing in and out, over TLS only.
 fn session() -> Routes {
     let anybodys = OpenApiRouter::new().routes(routes!(sign_in::session));
     let clients = OpenApiRouter::new().routes(routes!(sign_in::sign_in, sign_in::sign_out));
@@ -152,12 +152,12 @@ fn session() -> Routes {
 }
 
 fn finish(router: Router<Arc<Service>>, document: OpenApi, service: Arc<Service>) -> Router {
-    // Once, not for each who asks.
-    let document = serde_json::to_vec(&document).expect("a document of texts is always JSON");
-    let document = Bytes::from(document);
-    let document = ([(header::CONTENT_TYPE, "application/json")], document);
+    // Once, not for each request.
+    let json = serde_json::to_vec(&document).expect("a document of texts is always JSON");
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    let reply = (kind, Bytes::from(json));
     router
-        .route("/openapi.json", get(move || async { document }))
+        .route("/openapi.json", get(move || async { reply }))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         .with_state(service)
@@ -211,8 +211,8 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Status> {
 async fn stats(
     State(service): State<Arc<Service>>,
     Parameters(pairs): Parameters<selection::Pairs>,
-    client: Client,
-) -> Answer<Response> {
+    client: Requester,
+) -> Reply<Response> {
     let query = selection::of_stats(pairs)?;
     let subject = Subject::Stats(query.map(Box::new));
     let reading = service.read(subject, &client).await?;
@@ -236,7 +236,7 @@ async fn notify_test(State(service): State<Arc<Service>>) -> Json<Vec<NotifyTest
 /// The interfaces of the daemon's network namespace.
 #[utoipa::path(get, path = "/v1/interfaces", tag = "daemon",
     responses((status = 200, body = Vec<InterfaceStatus>)))]
-async fn interfaces(State(service): State<Arc<Service>>, client: Client) -> Answer<Response> {
+async fn interfaces(State(service): State<Arc<Service>>, client: Requester) -> Reply<Response> {
     let reading = service.read(Subject::Interfaces, &client).await?;
     Ok(text("application/json", reading))
 }
@@ -244,14 +244,14 @@ async fn interfaces(State(service): State<Arc<Service>>, client: Client) -> Answ
 /// How much the daemon logs.
 #[utoipa::path(get, path = "/v1/log", tag = "daemon",
     responses((status = 200, body = Log)))]
-async fn log(State(service): State<Arc<Service>>) -> Answer<Json<Log>> {
+async fn log(State(service): State<Arc<Service>>) -> Reply<Json<Log>> {
     service.log().map(Json)
 }
 
 /// Changes how much the daemon logs, until it ends.
 #[utoipa::path(put, path = "/v1/log", tag = "daemon", request_body = Log,
     responses((status = 200, body = Log)))]
-async fn set_log(State(service): State<Arc<Service>>, Body(log): Body<Log>) -> Answer<Json<Log>> {
+async fn set_log(State(service): State<Arc<Service>>, Body(log): Body<Log>) -> Reply<Json<Log>> {
     service.set_log(&log).map(Json)
 }
 
@@ -262,8 +262,8 @@ async fn set_log(State(service): State<Arc<Service>>, Body(log): Body<Log>) -> A
 async fn rules(
     State(service): State<Arc<Service>>,
     Parameters(pairs): Parameters<selection::Pairs>,
-    client: Client,
-) -> Answer<Response> {
+    client: Requester,
+) -> Reply<Response> {
     let query = selection::of_rules(pairs)?;
     let reading = service.read(Subject::Rules(query), &client).await?;
     let tag = etag(reading.generation());
@@ -274,7 +274,7 @@ async fn rules(
 #[utoipa::path(get, path = "/v1/rules/{name}", tag = "rules",
     params(("name" = String, Path, description = "Name of the rule")),
     responses((status = 200, body = RuleDocument), (status = 404, body = ErrorReply)))]
-async fn rule(State(service): State<Arc<Service>>, Name(name): Name) -> Answer<Json<RuleDocument>> {
+async fn rule(State(service): State<Arc<Service>>, Name(name): Name) -> Reply<Json<RuleDocument>> {
     service.rule(&name).map(Json)
 }
 
@@ -285,8 +285,8 @@ async fn rule(State(service): State<Arc<Service>>, Name(name): Name) -> Answer<J
 async fn flows(
     State(service): State<Arc<Service>>,
     Name(name): Name,
-    client: Client,
-) -> Answer<Response> {
+    client: Requester,
+) -> Reply<Response> {
     let reading = service.read(Subject::Flows(name), &client).await?;
     Ok(text("application/json", reading))
 }
@@ -298,14 +298,14 @@ async fn flows(
 async fn listeners(
     State(service): State<Arc<Service>>,
     Name(name): Name,
-) -> Answer<Json<Vec<ListenerStats>>> {
+) -> Reply<Json<Vec<ListenerStats>>> {
     service.members(&name).map(Json)
 }
 
 /// The running rules as a configuration file, TOML.
 #[utoipa::path(get, path = "/v1/export", tag = "rules",
     responses((status = 200, body = String, content_type = "application/toml")))]
-async fn export(State(service): State<Arc<Service>>, client: Client) -> Answer<Response> {
+async fn export(State(service): State<Arc<Service>>, client: Requester) -> Reply<Response> {
     let reading = service.read(Subject::Export, &client).await?;
     Ok(text("application/toml", reading))
 }
@@ -326,7 +326,7 @@ async fn add(
     changing: Changing,
     if_match: IfMatch,
     Body(Rules { rules }): Body<Rules>,
-) -> Answer<Tagged<Change>> {
+) -> Reply<Tagged<Change>> {
     let transaction = Transaction {
         generation: if_match.and(None)?,
         add: rules,
@@ -345,7 +345,7 @@ async fn replace(
     Parameters(options): Parameters<ReplaceOptions>,
     if_match: IfMatch,
     Body(mut rules): Body<RuleList>,
-) -> Answer<Tagged<Change>> {
+) -> Reply<Tagged<Change>> {
     rules.generation = if_match.and(rules.generation)?;
     let request = ChangeRequest::Replace(Box::new(rules));
     change(changing, options.order(request)).await
@@ -356,7 +356,7 @@ async fn replace(
     params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader, MessageHeader, ConfirmOptions),
     responses((status = 200, body = Change), (status = 404, body = ErrorReply),
         (status = 409, body = ErrorReply)))]
-async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Answer<Tagged<Change>> {
+async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Reply<Tagged<Change>> {
     let transaction = Transaction {
         generation: if_match.and(None)?,
         remove: vec![name],
@@ -375,7 +375,7 @@ async fn transaction(
     Parameters(options): Parameters<ReplaceOptions>,
     if_match: IfMatch,
     Body(mut transaction): Body<Transaction>,
-) -> Answer<Tagged<Change>> {
+) -> Reply<Tagged<Change>> {
     transaction.generation = if_match.and(transaction.generation)?;
     change(changing, options.order(ChangeRequest::Change(transaction))).await
 }
@@ -389,7 +389,7 @@ async fn switch(
     State(service): State<Arc<Service>>,
     Name(name): Name,
     Body(active): Body<ActiveInput>,
-) -> Answer<Json<ActiveInput>> {
+) -> Reply<Json<ActiveInput>> {
     service.switch(&name, active).await.map(Json)
 }
 
@@ -402,7 +402,7 @@ async fn set_enabled(
     changing: Changing,
     Name(name): Name,
     Body(Enabled { enabled }): Body<Enabled>,
-) -> Answer<Tagged<Change>> {
+) -> Reply<Tagged<Change>> {
     loop {
         let (generation, before) = changing.service.rule_of(&name)?;
         let mut rule = before.clone();
@@ -415,7 +415,7 @@ async fn set_enabled(
             ..Transaction::default()
         };
         match transact(changing.clone(), transaction).await {
-            // Somebody else changed the rules in between.
+            // Another client changed the rules meanwhile.
             Err(_) if changing.service.view().generation != generation => {}
             outcome => return outcome,
         }
@@ -426,7 +426,7 @@ async fn set_enabled(
 #[utoipa::path(post, path = "/v1/reload", tag = "rules", params(MessageHeader, ConfirmOptions),
     responses((status = 200, body = Change), (status = 409, body = ErrorReply),
         (status = 422, body = ErrorReply)))]
-async fn reload(mut changing: Changing) -> Answer<Json<Change>> {
+async fn reload(mut changing: Changing) -> Reply<Json<Change>> {
     changing.author.by.via = Via::Reload;
     changing.change(Order::Reload).await.map(Json)
 }
@@ -436,11 +436,11 @@ async fn reload(mut changing: Changing) -> Answer<Json<Change>> {
     responses((status = 200, body = String, content_type = "text/plain")))]
 async fn metrics_text(
     State(service): State<Arc<Service>>,
-    client: Client,
+    client: Requester,
     headers: HeaderMap,
-) -> Answer<Response> {
-    let accept = headers.get(header::ACCEPT);
-    let accept = accept.and_then(|accept| accept.to_str().ok());
+) -> Reply<Response> {
+    let value = headers.get(header::ACCEPT);
+    let accept = value.and_then(|value| value.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
     let reading = service.read(Subject::Metrics(format), &client).await?;
     Ok(text(format.content_type(), reading))
@@ -474,7 +474,7 @@ enum Missing {
 async fn readyz(
     State(service): State<Arc<Service>>,
     Parameters(options): Parameters<ReadyOptions>,
-) -> Answer<&'static str> {
+) -> Reply<&'static str> {
     service.check_ready(options.missing.is_some()).await?;
     Ok("ready\n")
 }

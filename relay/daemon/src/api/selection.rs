@@ -1,17 +1,16 @@
-//! Queries for some of the rules, as a URL writes them. Each is bounded, because replies are cached by
-//! query.
+//! Queries for some of the rules, as URL parameters. Each is bounded, because replies are cached by query.
 
 use api::query::{FILTER_MAX, LABELS_MAX, Label, Order, RulesQuery, StatsQuery};
 use api::reply::Condition;
 use api::request::{HISTORY_RULES_MAX, RULES_MAX};
 
-use super::api_error::{Answer, ApiError, Code};
+use super::api_error::{ApiError, Code, Reply};
 
-/// Parameters as they were written; labels may come several times.
+/// Parameters as written in the URL; labels may be repeated.
 pub(super) type Pairs = Vec<(String, String)>;
 
-/// Reads what is asked of statistics; `None` where it is all.
-pub(super) fn of_stats(parameters: Pairs) -> Answer<Option<StatsQuery>> {
+/// Parses a query for statistics; `None` for all.
+pub(super) fn of_stats(parameters: Pairs) -> Reply<Option<StatsQuery>> {
     let mut query = StatsQuery::default();
     let has_any = read(parameters, |name, value| {
         match name {
@@ -30,8 +29,8 @@ pub(super) fn of_stats(parameters: Pairs) -> Answer<Option<StatsQuery>> {
             "limit" => query.limit = Some(number(name, &value)?),
             "rules" => query.rules = names(&value)?,
             _ => {
-                let known = "filter, label, state, order, around, offset, limit, rules";
-                return Err(unknown(name, known));
+                let supported = "filter, label, state, order, around, offset, limit, rules";
+                return Err(unknown(name, supported));
             }
         }
         Ok(())
@@ -39,8 +38,8 @@ pub(super) fn of_stats(parameters: Pairs) -> Answer<Option<StatsQuery>> {
     Ok(has_any.then_some(query))
 }
 
-/// Reads which rules are asked for; `None` where it is all.
-pub(super) fn of_rules(parameters: Pairs) -> Answer<Option<RulesQuery>> {
+/// Parses a query for rules; `None` for all.
+pub(super) fn of_rules(parameters: Pairs) -> Reply<Option<RulesQuery>> {
     let mut query = RulesQuery::default();
     let has_any = read(parameters, |name, value| {
         match name {
@@ -54,10 +53,10 @@ pub(super) fn of_rules(parameters: Pairs) -> Answer<Option<RulesQuery>> {
     Ok(has_any.then_some(query))
 }
 
-/// Names of rules with commas between them, as many as one answer may be about.
-pub(super) fn names(text: &str) -> Answer<Vec<String>> {
-    let names = text.split(',').filter(|name| !name.is_empty());
-    let names: Vec<String> = names.map(str::to_owned).collect();
+/// Parses comma-separated names of rules, at most as many as one reply may cover.
+pub(super) fn names(text: &str) -> Reply<Vec<String>> {
+    let parts = text.split(',').filter(|name| !name.is_empty());
+    let names: Vec<String> = parts.map(str::to_owned).collect();
     if names.len() > HISTORY_RULES_MAX {
         let message = format!("{} rules: at most {HISTORY_RULES_MAX} at once", names.len());
         return Err(ApiError::new(Code::Usage, message));
@@ -65,8 +64,8 @@ pub(super) fn names(text: &str) -> Answer<Vec<String>> {
     Ok(names)
 }
 
-/// Takes in all parameters; says whether there is any.
-fn read(parameters: Pairs, mut take: impl FnMut(&str, String) -> Answer<()>) -> Answer<bool> {
+/// Passes all parameters to `take`; returns whether there are any.
+fn read(parameters: Pairs, mut take: impl FnMut(&str, String) -> Reply<()>) -> Reply<bool> {
     let has_any = !parameters.is_empty();
     for (name, value) in parameters {
         take(&name, value)?;
@@ -74,7 +73,7 @@ fn read(parameters: Pairs, mut take: impl FnMut(&str, String) -> Answer<()>) -> 
     Ok(has_any)
 }
 
-fn add_label(labels: &mut Vec<Label>, value: String) -> Answer<()> {
+fn add_label(labels: &mut Vec<Label>, value: String) -> Reply<()> {
     let wrong = |what: String| ApiError::new(Code::Usage, format!("label={value}: {what}"));
     if labels.len() == LABELS_MAX {
         return Err(wrong(format!("at most {LABELS_MAX} labels at once")));
@@ -84,7 +83,7 @@ fn add_label(labels: &mut Vec<Label>, value: String) -> Answer<()> {
     Ok(())
 }
 
-fn text(name: &str, value: String) -> Answer<String> {
+fn text(name: &str, value: String) -> Reply<String> {
     if value.len() > FILTER_MAX {
         let message = format!("{name}: {} bytes, at most {FILTER_MAX}", value.len());
         return Err(ApiError::new(Code::Usage, message));
@@ -92,24 +91,24 @@ fn text(name: &str, value: String) -> Answer<String> {
     Ok(value)
 }
 
-fn number(name: &str, value: &str) -> Answer<u64> {
+fn number(name: &str, value: &str) -> Reply<u64> {
     let number = value.parse().ok();
-    let number = number.filter(|number| *number <= RULES_MAX as u64);
-    number.ok_or_else(|| {
+    let in_range = number.filter(|number| *number <= RULES_MAX as u64);
+    in_range.ok_or_else(|| {
         let message = format!("{name}={value}: a whole number, 0 to {RULES_MAX}");
         ApiError::new(Code::Usage, message)
     })
 }
 
-fn one_of<T: Copy, const N: usize>(name: &str, value: &str, known: [(&str, T); N]) -> Answer<T> {
-    let found = known.iter().find(|(word, _)| *word == value);
-    found.map(|(_, meant)| *meant).ok_or_else(|| {
-        let words = known.map(|(word, _)| word).join(", ");
+fn one_of<T: Copy, const N: usize>(name: &str, value: &str, choices: [(&str, T); N]) -> Reply<T> {
+    let choice = choices.iter().find(|(word, _)| *word == value);
+    choice.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let words = choices.map(|(word, _)| word).join(", ");
         ApiError::new(Code::Usage, format!("{name}={value}: one of {words}"))
     })
 }
 
-fn unknown(name: &str, known: &str) -> ApiError {
-    let message = format!("no parameter {name:?}; there are {known}");
+fn unknown(name: &str, supported: &str) -> ApiError {
+    let message = format!("no parameter {name:?}; there are {supported}");
     ApiError::new(Code::Usage, message)
 }

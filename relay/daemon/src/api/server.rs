@@ -1,8 +1,7 @@
-//! The control API over HTTP/1.1: who may connect, for how long, how much. What is answered stands
-//! in `routes`.
+//! The control API over HTTP/1.1: the limits of connections and requests. The replies are in `routes`.
 //!
-//! No client holds up another: each connection is a task of its own, requests are limited in size
-//! and time, and where there are too many connections the oldest idle one goes.
+//! No client delays another: each connection is a task of its own, requests are limited in size and time,
+//! and if there are too many connections the oldest idle one is closed.
 
 #[cfg(test)]
 mod tests;
@@ -25,34 +24,34 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio_io_timeout::TimeoutWriter;
 
-use super::connections::{Connection, Connections, Peer};
+use super::connections::{Connection, Connections, PeerCredentials};
 use super::host_name::Names;
 use super::listening::listen;
 use super::routes;
 use super::service::Service;
 use crate::abort_on_panic::AbortOnPanic;
 
-/// How long a client may take over the head of a request, and be silent between two.
+/// How long a client may take to send the head of a request, and stay silent between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a client may take nothing of what it is answered.
+/// How long a client may read nothing of a reply.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of a request's head, and of an answer on its way, that a connection holds at most.
+/// The most bytes of a request's head, and of a reply in transit, that a connection buffers.
 const BUFFER_MAX: usize = 16 << 10;
 
-/// Connections held at a time, where the limit of open descriptors allows as many.
+/// The most connections at a time, if the limit of open descriptors allows.
 const CONNECTIONS_MAX: usize = 512;
 
-/// The part of the descriptors that one listener's connections may take: the daemon needs the rest.
+/// One listener's connections may use one in this many descriptors: the daemon needs the rest.
 const DESCRIPTORS_PART: usize = 4;
 
 /// Serves the whole API on the control socket until the task is aborted.
 pub(crate) async fn serve_control(listener: UnixListener, service: Arc<Service>) {
     let accept = || async {
         let (stream, _) = listener.accept().await?;
-        let peer = stream.peer_cred().map(|peer| Peer {
-            // 0 of one whose process this namespace does not know.
+        let peer = stream.peer_cred().map(|peer| PeerCredentials {
+            // 0 if the process is not visible in this PID namespace.
             pid: peer.pid().filter(|pid| *pid > 0),
             uid: Some(peer.uid()),
             network: None,
@@ -62,8 +61,7 @@ pub(crate) async fn serve_control(listener: UnixListener, service: Arc<Service>)
     serve_all(accept, routes::control(service)).await;
 }
 
-/// The listener on TCP, and a runtime of its own: whatever is asked there delays no change and no
-/// sign of life.
+/// The listener on TCP with a runtime of its own: requests there delay no change and no sign of life.
 #[derive(Debug)]
 pub(crate) struct Public {
     listener: std::net::TcpListener,
@@ -71,26 +69,26 @@ pub(crate) struct Public {
 }
 
 impl Public {
-    /// Listens; who connects waits until somebody answers.
+    /// Listens; connections wait until they are served.
     pub(crate) fn listen(address: SocketAddr) -> io::Result<Self> {
         let listener = listen(address)?.into_std()?;
         let runtime = apart()?;
         Ok(Self { listener, runtime })
     }
 
-    /// Serves what only reads for as long as the process lives.
+    /// Serves the read-only API for as long as the process lives.
     pub(crate) fn serve(self, service: &Service, names: Names) -> io::Result<()> {
         let Self { listener, runtime } = self;
         let service = Arc::new(service.apart());
         let serve = async move {
-            let listener = TcpListener::from_std(listener);
-            let listener = listener.expect("this runtime has just been made to serve it");
+            let listener = TcpListener::from_std(listener)
+                .expect("this runtime has just been made to serve it");
             serve_read_only(listener, service, names).await;
         };
         let thread = thread::Builder::new().name("listener".to_owned());
         thread.spawn(move || {
             let _guard = AbortOnPanic;
-            // Where cores are few, hundreds who ask must not keep a change waiting.
+            // On few cores, hundreds of requests must not delay a change.
             sys::capability::stand_back();
             runtime.block_on(serve);
         })?;
@@ -98,17 +96,17 @@ impl Public {
     }
 }
 
-/// Serves what only reads, on TCP, until the task is aborted.
+/// Serves the read-only API on TCP until the task is aborted.
 async fn serve_read_only(listener: TcpListener, service: Arc<Service>, names: Names) {
-    let accept = || async { Ok((listener.accept().await?.0, Peer::default())) };
+    let accept = || async { Ok((listener.accept().await?.0, PeerCredentials::default())) };
     serve_all(accept, routes::read_only(service, names)).await;
 }
 
-/// Gives every client that `accept` brings a conversation of its own.
+/// Serves every connection that `accept` returns as a task of its own.
 async fn serve_all<S, F>(accept: impl Fn() -> F, router: Router)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Future<Output = io::Result<(S, Peer)>>,
+    F: Future<Output = io::Result<(S, PeerCredentials)>>,
 {
     let mut connections = Connections::new(connections_max());
     loop {
@@ -122,7 +120,7 @@ where
     }
 }
 
-/// A runtime whose work delays nobody else's.
+/// A runtime whose work delays no other.
 pub(super) fn apart() -> io::Result<Runtime> {
     Builder::new_current_thread()
         .thread_name("listener")
@@ -131,13 +129,13 @@ pub(super) fn apart() -> io::Result<Runtime> {
         .build()
 }
 
-/// How many connections a listener holds.
+/// The most connections of a listener.
 pub(super) fn connections_max() -> usize {
     let descriptors = sys::capability::descriptor_limit() / DESCRIPTORS_PART;
     descriptors.clamp(1, CONNECTIONS_MAX)
 }
 
-/// Out of descriptors, most likely: others will end and free some.
+/// Waits after a failed accept: most likely descriptors ran out, and other connections will free some.
 pub(super) async fn pause(error: &io::Error) {
     tracing::warn!(%error, "cannot accept a connection");
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -147,10 +145,10 @@ pub(super) async fn serve_connection<S>(stream: S, router: Router, connection: C
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // An answer that nobody reads would be held in memory for as long as the client likes.
+    // A reply that nobody reads would otherwise stay in memory for as long as the client likes.
     let mut stream = TimeoutWriter::new(stream);
     stream.set_timeout(Some(WRITE_TIMEOUT));
-    // Not by a layer of the router: it would be built anew for each connection.
+    // Not as a layer of the router, which would be rebuilt for each connection.
     let routes = TowerToHyperService::new(router);
     let cut_off = connection.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {

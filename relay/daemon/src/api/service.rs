@@ -1,5 +1,5 @@
-//! What the API does: a read is answered in its own connection's task from the view and the dataplane's
-//! counters, a change goes to the supervisor. So no reader waits for a change.
+//! The service behind the API: a read is answered in its own connection's task from the view and the
+//! dataplane's counters, a change goes to the supervisor. So no reader waits for a change.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -37,8 +37,8 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::api_error::{Answer, ApiError, Code};
-use super::body::beside;
+use super::api_error::{ApiError, Code, Reply};
+use super::body::spawn_blocking;
 use super::connections::Connection;
 use super::remote::state::Remote;
 use super::response_cache::{Made, Reading, ResponseCache, Subject};
@@ -54,10 +54,10 @@ use crate::state::changes;
 use crate::state::generations::Generations;
 use crate::supervisor::command::{CancelOnce, Command, Order};
 
-/// Up to so many rules a text is written at once: in some milliseconds.
+/// Up to this many rules a text is written on the spot: in some milliseconds.
 const FEW: usize = 1024;
 
-/// What every route is given.
+/// The state of every route.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) identity: Identity,
@@ -68,43 +68,43 @@ pub(crate) struct Service {
     pub(crate) features: Features,
     pub(crate) events: Events,
     pub(crate) sampler: Sampler,
-    /// Who listens where outputs are on demand.
+    /// The hosts that listen to outputs on demand.
     pub(crate) listeners: Listeners,
-    /// This relay's place in a fleet, if it is in one.
+    /// This relay's membership of a fleet, if it is in one.
     pub(crate) fleet: Option<Fleet>,
     /// The rule sets that people made last.
     pub(crate) generations: Generations,
-    /// Where the log of changes is, or why there is none.
+    /// The path of the log of changes, or why there is none.
     pub(crate) changes: Result<PathBuf, Arc<str>>,
-    /// What runs and the configuration does not say.
+    /// The running rules and settings that are not in the configuration.
     pub(crate) unsaved: Arc<Unsaved>,
-    /// Trouble that somebody sees to.
+    /// Acknowledged trouble.
     pub(crate) acknowledged: Acknowledged,
     pub(crate) log: Option<LogControl>,
-    /// Who captures for clients.
+    /// The command that captures for clients.
     pub(crate) capture: CaptureCommand,
-    pub(crate) answers: Arc<ResponseCache>,
-    /// Whether it is for others than those of the control socket.
+    pub(crate) responses: Arc<ResponseCache>,
+    /// Whether it serves other clients than those of the control socket.
     pub(crate) is_apart: bool,
     /// Clients of other hosts.
     pub(crate) remote: Arc<Remote>,
-    /// Those who are told of events elsewhere.
+    /// Destinations outside that events are sent to.
     pub(crate) notified: Arc<Notified>,
 }
 
 impl Service {
-    /// The same for others, who hold up nobody here.
+    /// The same service for another listener, whose clients delay none of this one.
     pub(super) fn apart(&self) -> Self {
-        let answers = Arc::default();
         Self {
-            answers,
+            responses: Arc::default(),
             is_apart: true,
             ..self.clone()
         }
     }
 
-    /// The settings as they are told: to others not where events go, whose path may be a secret.
-    fn told(&self, view: &View) -> Settings {
+    /// The settings a client may see: on other listeners without the destinations of events, whose path
+    /// may be a secret.
+    fn settings(&self, view: &View) -> Settings {
         let mut settings = Settings::clone(&view.settings);
         if self.is_apart {
             settings.notify = Notify::default();
@@ -112,21 +112,21 @@ impl Service {
         settings
     }
 
-    /// Gives the text about a subject to somebody who asks for it.
+    /// Returns the text about a subject for a client.
     pub(super) async fn read(
         self: &Arc<Self>,
         subject: Subject,
         client: &Connection,
-    ) -> Answer<Reading> {
+    ) -> Reply<Reading> {
         let current = || self.view();
         let make = || Arc::clone(self).make(subject.clone());
-        Arc::clone(&self.answers)
+        self.responses
             .read(subject.clone(), client, current, make)
             .await
     }
 
-    /// Makes the text about a subject, where nobody waits for it who has something else to do.
-    async fn make(self: Arc<Self>, subject: Subject) -> Answer<Made> {
+    /// Generates the text about a subject; a long one on a thread for blocking tasks.
+    async fn make(self: Arc<Self>, subject: Subject) -> Reply<Made> {
         let mut counters = Counters::default();
         let mut flows = Vec::new();
         match &subject {
@@ -137,15 +137,15 @@ impl Service {
             }
             Subject::Flows(name) => flows = self.flows(name).await?,
             Subject::History { rules, .. } => {
-                let unknown = self.view().rules.require(rules);
-                unknown.map_err(|error| ApiError::new(Code::NotFound, error))?;
+                let required = self.view().rules.require(rules);
+                required.map_err(|error| ApiError::new(Code::NotFound, error))?;
             }
             Subject::Changes(_) => drop(self.log_of_changes()?),
             Subject::Rules(_) | Subject::Export | Subject::Interfaces => {}
         }
         // Read after the counters: a rule just removed is not shown with nothing counted.
         let view = self.view();
-        let few = view.rules.len() <= FEW && !matches!(subject, Subject::Changes(_));
+        let is_short = view.rules.len() <= FEW && !matches!(subject, Subject::Changes(_));
         let write = move || {
             let mut text = CompressedBody::default();
             let written = match subject {
@@ -168,7 +168,7 @@ impl Service {
                 Subject::History { rules, seconds } => {
                     json(&mut text, &self.sampler.history(&rules, seconds))
                 }
-                Subject::Rules(None) => json(&mut text, &rules(&view, self.told(&view))),
+                Subject::Rules(None) => json(&mut text, &rules(&view, self.settings(&view))),
                 Subject::Rules(Some(query)) => json(&mut text, &selected_rules(&view, &query)),
                 Subject::Interfaces => json(&mut text, &interfaces(&view)),
                 Subject::Changes(last) => {
@@ -176,7 +176,7 @@ impl Service {
                     changes.and_then(|changes| json(&mut text, &changes))
                 }
                 Subject::Export => {
-                    text.write_all(export(&view.rules, &self.told(&view)).as_bytes())
+                    text.write_all(export(&view.rules, &self.settings(&view)).as_bytes())
                 }
                 Subject::Metrics(format) => {
                     text = self.metrics(format, &view, &counters);
@@ -187,10 +187,10 @@ impl Service {
             let pieces = text.finish();
             Ok(Made { view, pieces })
         };
-        if few {
+        if is_short {
             return write();
         }
-        beside(write).await?
+        spawn_blocking(write).await?
     }
 
     const fn readings<'a>(&'a self, view: &'a View, counters: &'a Counters) -> Readings<'a> {
@@ -221,48 +221,47 @@ impl Service {
         )
     }
 
-    /// This relay's place in its fleet.
-    pub(super) fn fleet(&self) -> Answer<&Fleet> {
+    /// This relay's membership of its fleet.
+    pub(super) fn fleet(&self) -> Reply<&Fleet> {
         let message = "this daemon is in no fleet; give it a [fleet] section, and start it again";
         self.fleet
             .as_ref()
             .ok_or_else(|| ApiError::new(Code::NotFound, message))
     }
 
-    /// A rule, and the generation of the rules that it is of.
-    pub(super) fn rule_of(&self, name: &str) -> Answer<(u64, RuleDocument)> {
+    /// A rule, and the generation of the rules it belongs to.
+    pub(super) fn rule_of(&self, name: &str) -> Reply<(u64, RuleDocument)> {
         let view = self.view();
-        let rule = view.rules.get(name).map(RuleDocument::from);
-        let rule = rule.ok_or_else(|| no_such_rule(&view, name))?;
-        Ok((view.generation, rule))
+        let rule = find_rule(&view, name)?;
+        Ok((view.generation, RuleDocument::from(rule)))
     }
 
-    pub(super) fn rule(&self, name: &str) -> Answer<RuleDocument> {
+    pub(super) fn rule(&self, name: &str) -> Reply<RuleDocument> {
         self.rule_of(name).map(|(_, rule)| rule)
     }
 
     /// The hosts that listen to a rule's outputs.
-    pub(super) fn members(&self, name: &str) -> Answer<Vec<ListenerStats>> {
+    pub(super) fn members(&self, name: &str) -> Reply<Vec<ListenerStats>> {
         let view = self.view();
         let mut rules = view.rules.iter().zip(view.states.values());
-        let rule = rules.find(|(rule, _)| rule.name == name);
-        let (rule, state) = rule.ok_or_else(|| no_such_rule(&view, name))?;
+        let (rule, state) = rules
+            .find(|(rule, _)| rule.name == name)
+            .ok_or_else(|| no_such_rule(&view, name))?;
         Ok(stats::demand::members(rule, state, &self.listeners))
     }
 
-    /// Has another input of a rule relayed.
-    pub(super) async fn switch(&self, name: &str, active: ActiveInput) -> Answer<ActiveInput> {
+    /// Makes another input of a rule the active one.
+    pub(super) async fn switch(&self, name: &str, active: ActiveInput) -> Reply<ActiveInput> {
         let view = self.view();
-        let rule = view.rules.get(name);
-        let rule = rule.ok_or_else(|| no_such_rule(&view, name))?;
+        let rule = find_rule(&view, name)?;
         let invalid = |what: String| ApiError::new(Code::Invalid, format!("rule {name:?}: {what}"));
         if rule.failover.is_none() {
             let what = "its inputs do not stand by for each other; give it a failover";
             return Err(invalid(what.to_owned()));
         }
         let inputs: Vec<String> = rule.inputs.iter().map(ToString::to_string).collect();
-        let wanted: Result<Endpoint, _> = active.input.parse();
-        let wanted = wanted.map_or(active.input, |input| input.to_string());
+        let endpoint: Result<Endpoint, _> = active.input.parse();
+        let wanted = endpoint.map_or(active.input, |input| input.to_string());
         if !inputs.contains(&wanted) {
             let have = inputs.join(", ");
             return Err(invalid(format!("no input {wanted}; it has {have}")));
@@ -275,17 +274,16 @@ impl Service {
         }
     }
 
-    /// Notes that somebody sees to a rule's trouble, or that nobody does.
+    /// Sets or removes the acknowledgement of a rule's trouble.
     pub(super) async fn acknowledge(
         &self,
         name: &str,
-        asked: Acknowledge,
+        request: Acknowledge,
         author: Author,
-    ) -> Answer<Acknowledge> {
+    ) -> Reply<Acknowledge> {
         let counters = self.dataplane.counters().await.map_err(internal)?;
         let view = self.view();
-        let rule = view.rules.get(name);
-        rule.ok_or_else(|| no_such_rule(&view, name))?;
+        find_rule(&view, name)?;
         let query = StatsQuery {
             rules: vec![name.to_owned()],
             limit: Some(0),
@@ -293,7 +291,7 @@ impl Service {
         };
         let (_, mut stats) = self.readings(&view, &counters).selected(&query);
         let troubled = stats.find(|stats| stats.name == name && stats.is_troubled());
-        let what = match (asked.acknowledged, troubled) {
+        let acknowledgement = match (request.acknowledged, troubled) {
             (false, _) => None,
             (true, Some(stats)) => Some(Acknowledgement {
                 by: author.by,
@@ -306,36 +304,33 @@ impl Service {
                 return Err(ApiError::new(Code::Invalid, message));
             }
         };
-        let written = self.acknowledged.set(name, what);
+        let written = self.acknowledged.set(name, acknowledgement);
         written.map_err(|error| {
             ApiError::new(Code::Unavailable, format!("cannot write it down: {error}"))
         })?;
-        Ok(asked)
+        Ok(request)
     }
 
-    /// What arrived in the ranges of the rule of that name.
-    async fn flows(&self, name: &str) -> Answer<Vec<FlowStats>> {
-        let view = self.view();
-        if view.rules.get(name).is_none() {
-            return Err(no_such_rule(&view, name));
-        }
+    /// The flows that arrived in the ranges of a rule.
+    async fn flows(&self, name: &str) -> Reply<Vec<FlowStats>> {
+        find_rule(&self.view(), name)?;
         let flows = self.dataplane.flows(name.to_owned()).await;
         flows.map_err(internal)
     }
 
     /// Refuses while the dataplane does not answer or an input is not joined.
-    pub(super) async fn check_ready(&self, may_be_missing: bool) -> Answer<()> {
+    pub(super) async fn check_ready(&self, may_be_missing: bool) -> Reply<()> {
         self.dataplane.workers().await.map_err(internal)?;
         let view = self.view();
-        let joined = |state: &RuleState| {
+        let is_joined = |state: &RuleState| {
             let mut inputs = state.inputs().zip(&state.rule.inputs);
             !state.rule.enabled
-                || inputs.all(|((_, input), stands)| {
-                    input.joined || may_be_missing && stands.interfaces.is_empty()
+                || inputs.all(|((_, input), resolved)| {
+                    input.joined || may_be_missing && resolved.interfaces.is_empty()
                 })
         };
-        let waiting = view.states.values().filter(|state| !joined(state));
-        let waiting: Vec<&str> = waiting.map(|state| state.name()).collect();
+        let states = view.states.values().filter(|state| !is_joined(state));
+        let waiting: Vec<&str> = states.map(|state| state.name()).collect();
         if let Some(fleet) = self.fleet.as_ref().map(Fleet::status)
             && !["joined", "leaving"].contains(&fleet.phase.as_str())
         {
@@ -350,61 +345,62 @@ impl Service {
         Err(ApiError::new(Code::Unavailable, message))
     }
 
-    pub(super) fn log(&self) -> Answer<Log> {
+    pub(super) fn log(&self) -> Reply<Log> {
         let level = (self.log_control()?.level)();
         Ok(Log { level })
     }
 
-    pub(super) fn set_log(&self, log: &Log) -> Answer<Log> {
+    pub(super) fn set_log(&self, log: &Log) -> Reply<Log> {
         (self.log_control()?.set_level)(log.level);
-        // Not `level`: a line has one of its own, which would stand in JSON twice.
+        // Not `level`: each line has its own, which would appear twice in JSON.
         tracing::info!(from = log.level.as_str(), "logging from another level on");
         self.log()
     }
 
-    /// Has the supervisor change something and waits until it has. What it has not begun by the
-    /// deadline it does not do.
+    /// Sends an order to the supervisor and waits until it is done. An order not begun by the deadline is
+    /// cancelled.
     pub(super) async fn change(
         &self,
         order: Order,
         author: Author,
         deadline: Instant,
-    ) -> Answer<Change> {
+    ) -> Reply<Change> {
         let ending = || ApiError::new(Code::Unavailable, "the daemon is ending");
-        let (command, turn, answer) = Command::new(order, author);
+        let (command, turn, reply) = Command::new(order, author);
         let generation = self.view().generation;
         let exchange = async {
             let sent = self.commands.send(command).await;
             sent.map_err(|_| ending())?;
-            answer.await.map_err(|_| ending())?
+            reply.await.map_err(|_| ending())?
         };
-        let answered = timeout_at(deadline, exchange).await;
-        answered.unwrap_or_else(|_| Err(too_late(&turn, generation)))
+        timeout_at(deadline, exchange)
+            .await
+            .unwrap_or_else(|_| Err(too_late(&turn, generation)))
     }
 
-    /// What would become of a packet by these routes.
+    /// What would happen to a packet by these routes.
     pub(super) async fn explained(
         &self,
         table: Table,
         ingress: Ifindex,
         frame: Vec<u8>,
         datagram: &Datagram,
-    ) -> Answer<Explained> {
+    ) -> Reply<Explained> {
         let (address, port) = (datagram.destination, datagram.destination_port);
         let takes = |socket: &UdpSocket| {
             let any = socket.address.is_unspecified();
             socket.port == port && (any || socket.address == address)
         };
         let socket_bound = udp_sockets().iter().any(takes);
-        let asked = (ingress, frame, socket_bound);
-        self.dataplane.explain(table, asked).await.map_err(internal)
+        let input = (ingress, frame, socket_bound);
+        self.dataplane.explain(table, input).await.map_err(internal)
     }
 
     pub(super) fn view(&self) -> Arc<View> {
         self.view.borrow().clone()
     }
 
-    fn log_control(&self) -> Answer<LogControl> {
+    fn log_control(&self) -> Reply<LogControl> {
         let message = "this daemon's log is not its own";
         let refusal = || ApiError::new(Code::Unavailable, message);
         self.log.ok_or_else(refusal)
@@ -412,7 +408,7 @@ impl Service {
 }
 
 fn too_late(turn: &CancelOnce, generation: u64) -> ApiError {
-    let message = if turn.call_off() {
+    let message = if turn.cancel() {
         "the daemon is busy with other changes; nothing was changed, try again".to_owned()
     } else {
         format!(
@@ -421,6 +417,11 @@ fn too_late(turn: &CancelOnce, generation: u64) -> ApiError {
         )
     };
     ApiError::new(Code::Timeout, message)
+}
+
+fn find_rule<'a>(view: &'a View, name: &str) -> Reply<&'a Rule> {
+    let rule = view.rules.get(name);
+    rule.ok_or_else(|| no_such_rule(view, name))
 }
 
 fn no_such_rule(view: &View, name: &str) -> ApiError {
@@ -445,15 +446,20 @@ fn rules(view: &View, settings: Settings) -> RuleList {
     }
 }
 
-/// Some of the rules, for who does not want all.
+/// The rules that a query selects.
 fn selected_rules(view: &View, query: &RulesQuery) -> RulePart {
-    let is_meant = |rule: &&Rule| query.labels.iter().all(|label| label.is_in(&rule.labels));
-    let matching = view.rules.iter().filter(is_meant).count() as u64;
+    let matches = |rule: &&Rule| query.labels.iter().all(|label| label.is_in(&rule.labels));
+    let matching = view.rules.iter().filter(matches).count() as u64;
     let offset = query.offset.min(matching);
     let limit = query.limit.unwrap_or(u64::MAX);
-    let told = view.rules.iter().filter(is_meant).skip(offset as usize);
-    let told = told.take(usize::try_from(limit).unwrap_or(usize::MAX));
-    let rules: Vec<RuleDocument> = told.map(RuleDocument::from).collect();
+    let rules: Vec<RuleDocument> = view
+        .rules
+        .iter()
+        .filter(matches)
+        .skip(offset as usize)
+        .take(usize::try_from(limit).unwrap_or(usize::MAX))
+        .map(RuleDocument::from)
+        .collect();
     RulePart {
         generation: Some(view.generation),
         settings: None,

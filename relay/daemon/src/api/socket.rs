@@ -1,4 +1,4 @@
-//! The control socket: claimed, never taken from a daemon that lives, removed at the end.
+//! The control socket: never taken from a running daemon, and removed at the end.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use nix::unistd::{Gid, Group, chown, geteuid};
 use crate::error::DaemonError;
 use crate::instance::OwnFile;
 
-/// Who may use the socket besides its owner.
+/// The group that may use the socket besides its owner.
 const GROUP: &str = "mcr";
 
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// The bound control socket; its file goes with it.
+/// The bound control socket; its file is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Listener {
     listener: UnixListener,
@@ -29,16 +29,16 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Binds the socket, 0660 and of group `mcr` where there is one; 0600 for an ordinary user who
-    /// is not in it. Its directory has to be there. A socket nobody listens on any more is replaced;
-    /// anything else at the path is left alone.
+    /// Binds the socket, with mode 0660 and group `mcr` if it exists; 0600 for an ordinary user outside
+    /// the group. Its directory has to exist. A socket without a listener is replaced; anything else at
+    /// the path is left alone.
     pub(crate) fn bind(path: &Path) -> Result<Self, DaemonError> {
         let failed = |problem: String| DaemonError::Socket {
             path: path.to_owned(),
             problem,
         };
         refuse_taken(path).map_err(failed)?;
-        // Made under another name and moved into place: never there with the wrong owner.
+        // Created under another name and renamed: it never appears with the wrong owner.
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}", std::process::id()));
         let temporary = PathBuf::from(name);
@@ -58,7 +58,7 @@ impl Listener {
         })
     }
 
-    /// The socket's file, to be watched.
+    /// The socket's file, for the watch over it.
     pub(crate) fn file(&self) -> OwnFile {
         OwnFile::new(&self.path, "no client reaches this daemon any more")
     }
@@ -73,20 +73,20 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let own = |there: fs::Metadata| there.ino() == self.inode;
-        if fs::symlink_metadata(&self.path).is_ok_and(own) {
+        let is_own = |metadata: fs::Metadata| metadata.ino() == self.inode;
+        if fs::symlink_metadata(&self.path).is_ok_and(is_own) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 fn refuse_taken(path: &Path) -> Result<(), String> {
-    let there = match fs::symlink_metadata(path) {
-        Ok(there) => there,
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return require_directory(path),
         Err(error) => return Err(format!("cannot look at it: {error}")),
     };
-    if !there.file_type().is_socket() {
+    if !metadata.file_type().is_socket() {
         return Err("is there and is no socket; remove it or choose another with --socket".into());
     }
     match UnixStream::connect(path) {
@@ -100,7 +100,7 @@ fn refuse_taken(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Refuses a path whose directory is not there: whoever mistyped it wants no directory of that name.
+/// Refuses a path whose directory does not exist: it is more likely mistyped than to be created.
 fn require_directory(path: &Path) -> Result<(), String> {
     let directory = path.parent().unwrap_or(Path::new(""));
     if directory.as_os_str().is_empty() || directory.is_dir() {
@@ -118,8 +118,8 @@ fn make(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// A socket with its name, owner and mode on which nobody listens yet: until somebody does it
-/// refuses everybody, whatever mode the file was made with.
+/// A socket with its name, owner and mode that does not listen yet: until it does it refuses every
+/// client, whatever mode the file was created with.
 fn bound(path: &Path) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -127,7 +127,7 @@ fn bound(path: &Path) -> io::Result<OwnedFd> {
     let mode = match group_id(GROUP) {
         Some(group) => match chown(path, None, Some(group)) {
             Ok(()) => 0o660,
-            // Neither root nor a member of it.
+            // Neither root nor a member of the group.
             Err(Errno::EPERM) => 0o600,
             Err(error) => return Err(error.into()),
         },
@@ -139,8 +139,8 @@ fn bound(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Looks a group up. A static binary reads `/etc/group` alone: it must not load the C library's name
-/// service modules, which are made for another copy of that library and crash it.
+/// Looks up a group. A static binary reads only `/etc/group`: it must not load the C library's name
+/// service modules, which are built for another copy of that library and crash it.
 fn group_id(name: &str) -> Option<Gid> {
     if cfg!(target_feature = "crt-static") {
         return group_in(&fs::read_to_string("/etc/group").ok()?, name);
@@ -148,7 +148,7 @@ fn group_id(name: &str) -> Option<Gid> {
     Some(Group::from_name(name).ok()??.gid)
 }
 
-/// Finds a group in the text of a file as group(5) describes it.
+/// Finds a group in the text of a group(5) file.
 fn group_in(text: &str, name: &str) -> Option<Gid> {
     let mut lines = text.lines().map(|line| line.split(':'));
     let mut fields =

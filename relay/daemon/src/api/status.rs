@@ -1,4 +1,4 @@
-//! The daemon's own state: what it runs on, and what is wrong with it.
+//! The daemon's own status: what it runs on, and its trouble.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,15 +19,17 @@ impl Service {
 
     pub(super) fn status_of(&self, view: &View) -> Status {
         let api = self.remote.status();
-        let trouble = api.as_ref().and_then(|api| api.reason.clone());
+        let api_trouble = api.as_ref().and_then(|api| api.reason.clone());
         let notify = self.notified.status();
-        let untold = notify.iter().find_map(|one| {
-            let why = one.reason.as_ref()?;
-            Some(format!("{} at {} {why}", one.name, one.to))
+        let notify_trouble = notify.iter().find_map(|target| {
+            let why = target.reason.as_ref()?;
+            Some(format!("{} at {} {why}", target.name, target.to))
         });
         let address_conflicts = self.sampler.conflicts();
-        let conflict = address_conflicts.first().cloned();
-        let trouble = self::trouble(view).or(trouble).or(untold).or(conflict);
+        let trouble = trouble(view)
+            .or(api_trouble)
+            .or(notify_trouble)
+            .or_else(|| address_conflicts.first().cloned());
         Status {
             api,
             notify,
@@ -66,31 +68,30 @@ impl Service {
     }
 }
 
-/// What is wrong with the daemon itself.
+/// The trouble of the daemon itself.
 fn trouble(view: &View) -> Option<String> {
-    let undone = view.pending.as_ref().filter(|pending| pending.undone);
-    let undone = undone.map(|pending| {
-        format!(
+    match view.pending.as_ref().filter(|pending| pending.undone) {
+        Some(pending) => Some(format!(
             "nobody confirmed the change to generation {} by {}: the rules before it run, not those \
              of the configuration; change its files and reload, or mcr confirm",
             pending.generation, pending.by
-        )
-    });
-    undone.or_else(|| view.unsaved.as_deref().map(str::to_owned))
+        )),
+        None => view.unsaved.as_deref().map(str::to_owned),
+    }
 }
 
 fn pending(pending: &view::Pending) -> Option<PendingChange> {
-    let left_ns = pending
+    let remaining_ns = pending
         .deadline_ns
         .saturating_sub(sys::clock::boottime_ns());
-    let left = Duration::from_nanos(left_ns);
-    let until = (SystemTime::now() + left).duration_since(SystemTime::UNIX_EPOCH);
+    let remaining = Duration::from_nanos(remaining_ns);
+    let until = (SystemTime::now() + remaining).duration_since(SystemTime::UNIX_EPOCH);
     (!pending.undone).then(|| PendingChange {
         generation: pending.generation,
         by: pending.by.clone(),
         message: pending.message.clone(),
         until: until.map_or(0, |until| until.as_secs()),
-        seconds: left.as_secs_f64().ceil() as u64,
+        seconds: remaining.as_secs_f64().ceil() as u64,
     })
 }
 

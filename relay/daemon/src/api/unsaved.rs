@@ -1,4 +1,4 @@
-//! What runs and the configuration does not say.
+//! The running rules and settings that are not in the configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use observe::view::View;
 use parking_lot::Mutex;
 use rules::ruleset::Policy;
 
-use super::api_error::{Answer, ApiError, Code};
+use super::api_error::{ApiError, Code, Reply};
 use crate::config_files::{self, Stamp};
 use crate::core::{compare, local};
 
-/// What is known of it: it is looked into again where files or rules are others.
+/// The last comparison, which is repeated when files or rules have changed.
 #[derive(Debug, Default)]
-pub(crate) struct Unsaved(Mutex<Option<Known>>);
+pub(crate) struct Unsaved(Mutex<Option<Comparison>>);
 
 #[derive(Debug)]
-struct Known {
+struct Comparison {
     stamp: Vec<(PathBuf, Stamp)>,
     config: Arc<Config>,
     generation: u64,
@@ -26,14 +26,13 @@ struct Known {
 }
 
 impl Unsaved {
-    /// What it would take in the configuration of that main file.
-    pub(super) fn look(&self, main: &Path, view: &View) -> Answer<Arc<Change>> {
-        let mut known = self.0.lock();
+    /// The change that the configuration of that main file would need.
+    pub(super) fn change(&self, main: &Path, view: &View) -> Reply<Arc<Change>> {
+        let mut last = self.0.lock();
         let stamp = config_files::stamps(main);
-        let same = known.take().filter(|known| known.stamp == stamp);
-        let config = match same {
+        let config = match last.take().filter(|last| last.stamp == stamp) {
             Some(same) if same.generation == view.generation => {
-                return Ok(Arc::clone(&known.insert(same).change));
+                return Ok(Arc::clone(&last.insert(same).change));
             }
             Some(same) => same.config,
             None => Arc::new(read(main)?),
@@ -44,7 +43,7 @@ impl Unsaved {
             generation: view.generation,
             ..compare(before, after)
         });
-        *known = Some(Known {
+        *last = Some(Comparison {
             stamp,
             config,
             generation: view.generation,
@@ -54,8 +53,8 @@ impl Unsaved {
     }
 }
 
-fn read(main: &Path) -> Answer<Config> {
-    // What runs was permitted.
+fn read(main: &Path) -> Reply<Config> {
+    // The running rules passed the policy already.
     let policy = Policy::PERMISSIVE;
     if main.exists() {
         config_files::read(Some(main), policy).map_err(|error| ApiError::new(Code::Invalid, error))
@@ -64,7 +63,7 @@ fn read(main: &Path) -> Answer<Config> {
     }
 }
 
-/// Settings without what ends by itself and is never saved.
+/// Settings without temporary joins, which are never saved.
 fn lasting(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     settings.join.retain(|join| join.until.is_none());

@@ -1,6 +1,6 @@
-//! The web page: files embedded in the binary, which ask only this daemon. It reads `/v1/stats` and
-//! `/v1/events`, as every other client does, so its numbers are those of `mcr stats`; their words come
-//! from where they are declared. It changes what its reader may who is signed in, by the same API.
+//! The web page: files embedded in the binary, which contact only this daemon. It reads `/v1/stats` and
+//! `/v1/events` like every other client, so its numbers are those of `mcr stats`; their texts come from
+//! the declarations of the counters. A signed-in reader makes changes through the same API.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use axum::routing::get;
 use observe::events::kind;
 use serde_json::{Value, json};
 
-/// The page may load from here and nowhere else; uPlot sets styles on its elements.
+/// The page may load only from this listener; uPlot sets styles on its elements.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
                       connect-src 'self'; img-src 'self' data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
@@ -68,30 +68,29 @@ const FILES: [(&str, &str, &str); 25] = [
     ),
 ];
 
-/// Where the page finds what texts say, and which events are trouble.
+/// A script with the texts of the counters, and the events that are trouble.
 static COUNTERS: LazyLock<String> = LazyLock::new(|| {
     let counters = json!({
-        "rule": said(RuleStats::COUNTERS),
-        "input": said(InputStats::COUNTERS),
-        "line": said(LineStats::COUNTERS),
-        "merge": said(MergeStats::COUNTERS),
-        "output": said(OutputStats::COUNTERS),
-        "rtp": said(RtpStats::COUNTERS),
-        "ts": said(TsStats::COUNTERS),
+        "rule": texts(RuleStats::COUNTERS),
+        "input": texts(InputStats::COUNTERS),
+        "line": texts(LineStats::COUNTERS),
+        "merge": texts(MergeStats::COUNTERS),
+        "output": texts(OutputStats::COUNTERS),
+        "rtp": texts(RtpStats::COUNTERS),
+        "ts": texts(TsStats::COUNTERS),
     });
-    let troubles: Vec<&str> = kind::troubles().collect();
-    let troubles = json!(troubles);
+    let troubles = json!(kind::troubles().collect::<Vec<_>>());
     format!("export const COUNTERS = {counters};\nexport const TROUBLE_EVENTS = {troubles};\n")
 });
 
-fn said<T>(counters: &[Counter<T>]) -> Vec<Value> {
-    let said = counters.iter().filter_map(|counter| {
+fn texts<T>(counters: &[Counter<T>]) -> Vec<Value> {
+    let texts = counters.iter().filter_map(|counter| {
         Some(json!({ "at": counter.json, "unit": counter.unit(), "text": counter.text? }))
     });
-    said.collect()
+    texts.collect()
 }
 
-/// Where the page's files are.
+/// The paths of the page's files.
 pub(super) fn paths() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|file| file.0).chain([COUNTERS_PATH])
 }
@@ -99,10 +98,11 @@ pub(super) fn paths() -> impl Iterator<Item = &'static str> {
 /// Routes of the page.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let counters = get(|| async { reply(SCRIPT, &COUNTERS) });
-    let counters = Router::new().route(COUNTERS_PATH, counters);
-    FILES.iter().fold(counters, |router, file| {
-        router.route(file.0, get(move || async move { reply(file.1, file.2) }))
-    })
+    let mut router = Router::new().route(COUNTERS_PATH, counters);
+    for (path, kind, content) in FILES {
+        router = router.route(path, get(move || async move { reply(kind, content) }));
+    }
+    router
 }
 
 fn reply(kind: &'static str, content: &'static str) -> impl IntoResponse {
@@ -123,13 +123,13 @@ mod tests {
     #[test]
     fn the_page_names_only_files_that_are_served() {
         let (_, _, page) = FILES[0];
-        let named = page.split('"').filter(|text| text.starts_with('/'));
-        let named: Vec<&str> = named.collect();
+        let texts = page.split('"');
+        let named: Vec<&str> = texts.filter(|text| text.starts_with('/')).collect();
         assert!(named.len() >= 4, "{named:?}");
         for name in named {
             assert!(FILES.iter().any(|file| file.0 == name), "{name}");
         }
-        // It shows whichever kind the daemon tells: a list of its own would leave some out.
+        // It shows whichever kind the daemon sends: a list of its own would omit some.
         for kind in kind::troubles() {
             let names = |file: &&(&str, &str, &str)| file.2.contains(&format!("\"{kind}\""));
             assert_eq!(FILES.iter().find(names).map(|file| file.0), None, "{kind}");

@@ -1,5 +1,5 @@
-//! Rules before they are a change: what may be written, what is wrong with what is, and rules made of
-//! what people have. Nothing here knows what runs, and nothing names a file or another host.
+//! Drafts of rules: their schema, their problems, and rules imported from other formats. Nothing here
+//! depends on the running rules, or names a file or another host.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use rules::endpoint::check_interface_name;
 
-use super::api_error::{Answer, ApiError, Code};
-use super::body::{Body, beside};
+use super::api_error::{ApiError, Code, Reply};
+use super::body::{Body, spawn_blocking};
 
 /// What a configuration may say, key by key, as JSON Schema: what forms and editors are made of.
 #[utoipa::path(get, path = "/v1/schema", tag = "rules", responses((status = 200, body = Object)))]
@@ -26,8 +26,8 @@ pub(super) async fn schema() -> impl IntoResponse {
 /// Says what is wrong with rules as they are written, in the words of `mcr check`; changes nothing.
 #[utoipa::path(post, path = "/v1/check", tag = "rules", request_body = RulesWritten,
     responses((status = 200, body = RulesRead)))]
-pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<RulesRead>> {
-    let read = beside(move || {
+pub(super) async fn check(Body(written): Body<RulesWritten>) -> Reply<Json<RulesRead>> {
+    let checked = spawn_blocking(move || {
         let text = match written.toml {
             Some(text) => text,
             None => config::text_of_any(&written.rules)
@@ -37,7 +37,7 @@ pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<Rule
             Ok(rules) => read(rules, Vec::new()),
             Err(errors) => {
                 let problems = errors.0.into_iter().map(|error| {
-                    let (rule, key) = place(&text, error.line);
+                    let (rule, key) = location(&text, error.line);
                     let (line, message) = (error.line, error.message);
                     TextProblem {
                         line,
@@ -54,35 +54,36 @@ pub(super) async fn check(Body(written): Body<RulesWritten>) -> Answer<Json<Rule
             }
         })
     });
-    read.await?.map(Json)
+    checked.await?.map(Json)
 }
 
 /// Makes rules of a session description, a playlist, smcroute.conf or a document of IS-05, as `mcr import`
 /// does; changes nothing.
 #[utoipa::path(post, path = "/v1/import", tag = "rules", request_body = RulesFound,
     responses((status = 200, body = RulesRead), (status = 422, body = ErrorReply)))]
-pub(super) async fn import(Body(asked): Body<RulesFound>) -> Answer<Json<RulesRead>> {
-    let read = beside(move || {
+pub(super) async fn import(Body(request): Body<RulesFound>) -> Reply<Json<RulesRead>> {
+    let imported = spawn_blocking(move || {
         let usage = |error: &dyn std::fmt::Display| ApiError::new(Code::Usage, error);
         let invalid = |error: &dyn std::fmt::Display| ApiError::new(Code::Invalid, error);
-        for interface in &asked.interfaces {
+        for interface in &request.interfaces {
             check_interface_name(interface).map_err(|error| usage(&error))?;
         }
-        let to: Result<Vec<import::To>, _> = asked.to.iter().map(|to| to.parse()).collect();
+        let to: Result<Vec<import::To>, _> = request.to.iter().map(|to| to.parse()).collect();
         let options = import::Options {
-            interfaces: asked.interfaces,
+            interfaces: request.interfaces,
             to: to.map_err(|error| usage(&error))?,
             ports: None,
         };
-        let found = import::read(asked.text.as_bytes(), None).map_err(|error| invalid(&error))?;
-        let made = import::make(found, &options).map_err(|missing| invalid(&missing))?;
+        let parsed =
+            import::read(request.text.as_bytes(), None).map_err(|error| invalid(&error))?;
+        let made = import::make(parsed, &options).map_err(|missing| invalid(&missing))?;
         let remarks = made.remarks.iter().map(|remark| TextProblem {
             message: remark.to_string(),
             ..TextProblem::default()
         });
         Ok(read(made.rules.to_documents(), remarks.collect()))
     });
-    read.await?.map(Json)
+    imported.await?.map(Json)
 }
 
 fn read(rules: Vec<rules::document::RuleDocument>, problems: Vec<TextProblem>) -> RulesRead {
@@ -94,8 +95,8 @@ fn read(rules: Vec<rules::document::RuleDocument>, problems: Vec<TextProblem>) -
     }
 }
 
-/// The rule of a line, from 0, and its key there.
-fn place(text: &str, line: usize) -> (Option<usize>, Option<String>) {
+/// The rule of a line, from 0, and the key in it.
+fn location(text: &str, line: usize) -> (Option<usize>, Option<String>) {
     let (mut key, mut table) = (None, None);
     let lines: Vec<&str> = text.lines().take(line).collect();
     for (at, line) in lines.iter().enumerate().rev() {
@@ -125,10 +126,10 @@ mod tests {
         let text = "[[rule]]\nname = \"a\"\n\n[[rule]]\nname = \"b\"\noutputs = [\n    \"x\",\n    \"y=1\",\n]\n\n\
                     [rule.health]\nsilence = \"2s\"\n[[rule.outputs]]\nto = \"x\"\n";
         let at = |line| {
-            let (rule, key) = place(text, line);
+            let (rule, key) = location(text, line);
             format!("{} {}", rule.unwrap_or(9), key.unwrap_or_default())
         };
-        for (line, place) in [
+        for (line, expected) in [
             (1, "0 "),
             (2, "0 name"),
             (5, "1 name"),
@@ -138,7 +139,7 @@ mod tests {
             (12, "1 health"),
             (14, "1 outputs"),
         ] {
-            assert_eq!(at(line), place, "{line}");
+            assert_eq!(at(line), expected, "{line}");
         }
     }
 }

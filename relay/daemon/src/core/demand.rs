@@ -1,4 +1,4 @@
-//! Which rules have outputs on demand, and what follows when listeners change.
+//! The rules with outputs on demand, and the steps when listeners change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,18 +21,17 @@ use crate::memberships::{of_inputs, of_join};
 pub(super) struct Demanding(BTreeMap<Place, Arc<Rule>>);
 
 impl Demanding {
-    /// Turns those of `old` into those of `new`. Only rules that differ are read.
+    /// Updates the rules of `old` to those of `new`. Only rules that differ are read.
     pub(super) fn follow(&mut self, old: &RuleSet, new: &RuleSet) {
         let RuleChanges { removed, added } = RuleChanges::between(old, new);
-        for (place, _) in removed {
-            self.0.remove(&place);
+        for (position, _) in removed {
+            self.0.remove(&position);
         }
-        let added = added.into_iter();
-        self.0
-            .extend(added.filter(|(_, rule)| rule.enabled && rule.has_demand()));
+        let is_demanding = |(_, rule): &(Place, Arc<Rule>)| rule.enabled && rule.has_demand();
+        self.0.extend(added.into_iter().filter(is_demanding));
     }
 
-    /// Those that send one of `groups` by one of the interfaces.
+    /// The rules that send one of `groups` on one of the interfaces.
     fn concerned(&self, host: &Host, groups: &BTreeMap<Ifindex, BTreeSet<IpAddr>>) -> RuleChanges {
         let of_name = |index: &Ifindex| host.interfaces.get(index).map(|link| link.name.as_str());
         let groups: BTreeMap<&str, &BTreeSet<IpAddr>> = groups
@@ -50,9 +49,9 @@ impl Demanding {
                 })
             })
         };
-        let concerned = self.0.iter().filter(|(_, rule)| is_concerned(rule));
-        let concerned: Vec<_> = concerned
-            .map(|(place, rule)| (*place, Arc::clone(rule)))
+        let rules = self.0.iter().filter(|(_, rule)| is_concerned(rule));
+        let concerned: Vec<_> = rules
+            .map(|(position, rule)| (*position, Arc::clone(rule)))
             .collect();
         RuleChanges {
             removed: concerned.clone(),
@@ -62,17 +61,17 @@ impl Demanding {
 }
 
 impl Core {
-    /// Goes by this the next time that rules are compiled, which all are then.
+    /// Sets what hosts listen to; the next step compiles all rules with it.
     pub(crate) fn set_listening(&mut self, listening: Listening) {
         self.listening = Arc::new(listening);
         self.stale = true;
     }
 
-    /// Works out what follows when hosts listen to something else.
+    /// The step after a change in what hosts listen to.
     pub(crate) fn step_listening(&self, listening: Arc<Listening>) -> Step {
         let changed = difference(&self.listening, &listening);
         let changes = self.demanding.concerned(&self.host, &changed);
-        // What a wildcard takes depends on all rules.
+        // The matches of a wildcard depend on all rules.
         let recompiled = if self.stale || self.rules.has_wildcards() {
             Recompiled::All(RuleChanges::of_all(&self.rules, &self.rules))
         } else {
@@ -87,40 +86,40 @@ impl Core {
         )
     }
 
-    /// What a step leaves that is to stay joined for a time.
+    /// The memberships that a step leaves and that linger, with how long.
     pub(crate) fn lingering(&self, step: &Step) -> BTreeMap<Membership, Duration> {
         let Some(leaves) = step.leaves() else {
             return BTreeMap::new();
         };
         let mut lingering = BTreeMap::new();
-        for (place, rule) in &step.recompiled.changes().removed {
+        for (position, rule) in &step.recompiled.changes().removed {
             let demands = rule.outputs.iter().filter_map(|output| output.demand);
             let longest = demands.map(|demand| demand.linger_s).max().unwrap_or(0);
-            let view = self.views().get(place).filter(|_| longest > 0);
+            let view = self.views().get(position).filter(|_| longest > 0);
             let joins = view.iter().flat_map(|view| of_inputs(&view.inputs));
-            for left in joins.flat_map(of_join).filter(|held| leaves.contains(held)) {
-                let time: &mut Duration = lingering.entry(left).or_default();
+            for membership in joins.flat_map(of_join).filter(|join| leaves.contains(join)) {
+                let time: &mut Duration = lingering.entry(membership).or_default();
                 *time = (*time).max(Duration::from_secs(longest.into()));
             }
         }
         lingering
     }
 
-    /// Says whether a rule may let it linger: of one that is gone, or shut off, nothing does.
+    /// Returns whether a running rule lets the membership linger: a removed or disabled rule does not.
     pub(crate) fn lets_linger(&self, held: &Membership) -> bool {
         let link = self.host.interfaces.get(&Ifindex(held.interface));
-        let lets = |rule: &&Arc<Rule>| {
+        let has_linger = |rule: &&Arc<Rule>| {
             let mut demands = rule.outputs.iter().filter_map(|output| output.demand);
             demands.any(|demand| demand.linger_s > 0)
         };
-        let rules = self.demanding.0.values().filter(lets);
+        let rules = self.demanding.0.values().filter(has_linger);
         rules.flat_map(|rule| &rule.inputs).any(|input| {
             let name = input.interface.as_deref().unwrap_or_default();
             input.destination.contains(held.group) && link.is_some_and(|link| link.is_named(name))
         })
     }
 
-    /// Whether rules, settings and host stay as they are: such a step follows who listens, many times a second.
+    /// Returns whether rules, settings and host stay the same: such steps follow listeners, many times a second.
     pub(crate) fn only_listening_differs(&self, step: &Step) -> bool {
         Arc::ptr_eq(&step.rules, &self.rules)
             && Arc::ptr_eq(&step.settings, &self.settings)
@@ -149,7 +148,7 @@ impl Core {
     }
 }
 
-/// The groups to which, or of which, something else is listened to on each interface.
+/// The groups whose listeners or source filters differ, by interface.
 fn difference(old: &Listening, new: &Listening) -> BTreeMap<Ifindex, BTreeSet<IpAddr>> {
     let none = Groups::new();
     let links: BTreeSet<Ifindex> = old.0.keys().chain(new.0.keys()).copied().collect();
@@ -160,13 +159,14 @@ fn difference(old: &Listening, new: &Listening) -> BTreeMap<Ifindex, BTreeSet<Ip
         }
         let old = old.map_or(&none, AsRef::as_ref);
         let new = new.map_or(&none, AsRef::as_ref);
-        let gone = old
+        let removed = old
             .iter()
             .filter(|(group, filter)| new.get(*group) != Some(*filter));
-        let come = new
+        let added = new
             .iter()
             .filter(|(group, filter)| old.get(*group) != Some(*filter));
-        Some((link, gone.chain(come).map(|(group, _)| *group).collect()))
+        let groups = removed.chain(added).map(|(group, _)| *group);
+        Some((link, groups.collect()))
     });
     differing.collect()
 }

@@ -1,4 +1,4 @@
-//! The unicast destinations that rules name, whose next hops the host has to know.
+//! The unicast destinations that rules name, whose next hops have to be resolved.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use compile::host::NextHopQuery;
 use compile::next_hop_queries;
 use rules::ruleset::{RuleChanges, RuleSet};
 
-/// Each with the number of rules that name it.
+/// The destinations with the number of rules that name each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Destinations(BTreeMap<NextHopQuery, usize>);
 
 impl Destinations {
-    /// Turns the destinations of `old` into those of `new`. Only rules that differ are read.
+    /// Updates the destinations of `old` to those of `new`. Only rules that differ are read.
     pub(super) fn follow(&mut self, old: &RuleSet, new: &RuleSet) {
         let RuleChanges { removed, added } = RuleChanges::between(old, new);
         for (_, rule) in &added {
@@ -30,7 +30,7 @@ impl Destinations {
         }
     }
 
-    /// Works out those of `new`, where these are those of `old`.
+    /// The destinations of `new`, given that these are those of `old`.
     pub(super) fn after(&self, old: &RuleSet, new: &RuleSet) -> Self {
         let mut after = self.clone();
         after.follow(old, new);
@@ -73,19 +73,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_change_comes_to_the_same_as_all_anew(
+        fn a_change_equals_a_full_computation(
             old in rules(),
-            gone in proptest::collection::vec(1_u8..8, 0..4),
-            come in rules(),
+            removed in proptest::collection::vec(1_u8..8, 0..4),
+            added in rules(),
         ) {
             let old = set(&old);
-            let remove: Vec<String> = gone.iter().map(|name| format!("rule{name}")).collect();
-            let remove: Vec<String> =
-                remove.into_iter().filter(|name| old.get(name).is_some()).collect();
-            let come = set(&come);
-            let add = come.iter().filter(|r| old.get(&r.name).is_none() || remove.contains(&r.name));
-            let new = old.changed(&remove, add.cloned().collect(), Policy::default());
-            let new = new.unwrap();
+            let names = removed.iter().map(|name| format!("rule{name}"));
+            let remove: Vec<String> = names.filter(|name| old.get(name).is_some()).collect();
+            let added = set(&added);
+            let add = added.iter().filter(|r| old.get(&r.name).is_none() || remove.contains(&r.name));
+            let new = old.changed(&remove, add.cloned().collect(), Policy::default()).unwrap();
             let none = (Destinations::default(), RuleSet::default());
             let before = none.0.after(&none.1, &old);
             prop_assert_eq!(before.after(&old, &new), none.0.after(&none.1, &new));

@@ -1,4 +1,4 @@
-//! Rules of a fleet beside those of this host: one set, in which each is changed by its own side.
+//! Rules of a fleet beside those of this host: one set, in which each side changes only its own.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use rules::ruleset::{Policy, RuleSet};
 use super::{Core, Refused, parse};
 
 impl Core {
-    /// The running rules with exactly these of a fleet; and for every share that cannot be among
-    /// them, why. Rules that are the same stay where they are.
+    /// The running rules with exactly these of a fleet; and for every share that is refused, why. Equal
+    /// rules keep their position.
     pub(crate) fn with_fleet(
         &self,
         documents: &[RuleDocument],
@@ -27,7 +27,7 @@ impl Core {
         (set, refused)
     }
 
-    /// Takes the shares that can be, one by one, those first that run as they are.
+    /// Adds the valid shares one by one, those that run unchanged first.
     fn share_by_share(
         &self,
         shares: BTreeMap<String, Vec<Rule>>,
@@ -37,10 +37,11 @@ impl Core {
         let (standing, new): (BTreeMap<_, _>, BTreeMap<_, _>) = shares
             .into_iter()
             .partition(|(_, rules)| rules.iter().all(runs));
-        let kept = standing.into_values().flatten().collect();
-        // Of rules that are valid together any part is.
-        let standing = self.changed_to(&self.rules, kept);
-        let mut set = standing.unwrap_or_else(|_| RuleSet::clone(&self.rules));
+        let retained = standing.into_values().flatten().collect();
+        // Any subset of a valid set of rules is valid.
+        let mut set = self
+            .changed_to(&self.rules, retained)
+            .unwrap_or_else(|_| RuleSet::clone(&self.rules));
         for (share, rules) in new {
             match self.added_to(&set, rules) {
                 Ok(with) => set = with,
@@ -79,7 +80,7 @@ impl Core {
         Ok(with)
     }
 
-    /// A configuration of this host with the rules of the fleet that run.
+    /// A configuration of this host with the running rules of the fleet.
     pub(crate) fn keeping_fleet(&self, local: Config) -> Result<Config, Refused> {
         let fleet: Vec<Rule> = self
             .rules
@@ -95,27 +96,29 @@ impl Core {
         Ok(Config { rules, ..local })
     }
 
-    /// Refuses to change rules of a fleet, or to make some, by what is for rules of this host.
+    /// Refuses a local change that adds or removes rules of a fleet.
     pub(super) fn check_local(&self, transaction: &Transaction) -> Result<(), Refused> {
         let is_of_fleet = |name: &&String| {
             let rule = self.rules.get(name);
             rule.is_some_and(|rule| rule.share.is_some())
         };
-        let named = transaction.remove.iter();
-        let mut named = named.chain(transaction.add.iter().map(|rule| &rule.name));
-        match named.find(is_of_fleet) {
+        let added = transaction.add.iter().map(|rule| &rule.name);
+        match transaction.remove.iter().chain(added).find(is_of_fleet) {
             None => check_without_share(&transaction.add),
             Some(name) => Err(Refused::OfFleet(name.clone())),
         }
     }
 }
 
-/// The rules of this host alone: those of a fleet are not its own.
+/// The rules of this host, without those of a fleet.
 pub(crate) fn local(rules: &RuleSet) -> RuleSet {
-    // What runs is permitted, whatever it is.
+    // The running rules passed the policy already.
     let policy = Policy::PERMISSIVE;
-    let fleet = rules.iter().filter(|rule| rule.share.is_some());
-    let fleet: Vec<String> = fleet.map(|rule| rule.name.clone()).collect();
+    let fleet: Vec<String> = rules
+        .iter()
+        .filter(|rule| rule.share.is_some())
+        .map(|rule| rule.name.clone())
+        .collect();
     if fleet.is_empty() {
         rules.clone()
     } else {
@@ -125,12 +128,12 @@ pub(crate) fn local(rules: &RuleSet) -> RuleSet {
     }
 }
 
-/// They and the settings as a configuration file.
+/// The rules of this host and the settings as a configuration file.
 pub(crate) fn export(rules: &RuleSet, settings: &Settings) -> String {
     config::export(&local(rules), settings)
 }
 
-/// Refuses rules that say that they are a fleet's.
+/// Refuses rules that name a share of a fleet.
 pub(super) fn check_without_share(rules: &[RuleDocument]) -> Result<(), Refused> {
     let mut shared = rules.iter().filter(|rule| rule.share.is_some());
     match shared.next() {
@@ -139,14 +142,14 @@ pub(super) fn check_without_share(rules: &[RuleDocument]) -> Result<(), Refused>
     }
 }
 
-/// Reads the rules of each share; a share with one that cannot be read is refused.
+/// Parses the rules of each share; a share with an invalid rule is refused.
 fn by_share(
     documents: &[RuleDocument],
     refused: &mut BTreeMap<String, String>,
 ) -> BTreeMap<String, Vec<Rule>> {
     let mut texts: BTreeMap<&String, Vec<RuleDocument>> = BTreeMap::new();
     for document in documents {
-        // The driver sets it; a rule without one would be nobody's.
+        // The driver sets it; a rule without one would belong to no share.
         if let Some(share) = &document.share {
             texts.entry(share).or_default().push(document.clone());
         }

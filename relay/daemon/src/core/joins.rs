@@ -1,17 +1,19 @@
-//! What is joined whatever the rules say.
+//! Static joins, which do not depend on rules.
 
 use api::request::Transaction;
 use config::{Settings, StaticJoin};
 
 use super::Refused;
 
-/// The settings after what a change joins and leaves.
+/// The settings after the joins and leaves of a change.
 pub(super) fn changed(settings: &Settings, change: &Transaction) -> Result<Settings, Refused> {
     let mut settings = settings.clone();
     for leave in &change.leave {
-        let place = settings.join.iter().position(|join| join.is_same(leave));
-        let place = place.ok_or_else(|| Refused::NotJoined(leave.to_string()))?;
-        settings.join.remove(place);
+        let mut joins = settings.join.iter();
+        let index = joins
+            .position(|join| join.is_same(leave))
+            .ok_or_else(|| Refused::NotJoined(leave.to_string()))?;
+        settings.join.remove(index);
     }
     for join in &change.join {
         match settings.join.iter_mut().find(|held| held.is_same(join)) {
@@ -22,7 +24,7 @@ pub(super) fn changed(settings: &Settings, change: &Transaction) -> Result<Setti
     Ok(settings)
 }
 
-/// What is left of `joins` now, where some of them are over.
+/// The joins that have not expired; `None` if none has.
 pub(crate) fn remaining(joins: &[StaticJoin]) -> Option<Vec<StaticJoin>> {
     let now = sys::clock::realtime_ns() / 1_000_000_000;
     let is_over = |join: &&StaticJoin| join.is_over(now);

@@ -1,21 +1,21 @@
-//! What a request changes of the rules, and why it may be refused.
+//! Requested changes of the rules, and why they may be refused.
 
 use api::request::{RuleList, Transaction};
 use config::Settings;
 use rules::problem::Problems;
 use rules::ruleset::ChangeError;
 
-/// A change that somebody asks for.
+/// A requested change.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    /// Take rules out and put rules in.
+    /// Remove and add rules.
     Change(Transaction),
-    /// Make the rules these, and the settings too where they are given.
+    /// Replace the rules, and the settings too if they are given.
     Replace(Box<RuleList>),
 }
 
 impl Request {
-    /// Has the settings leave alone what only files of this host say.
+    /// Keeps the settings that only files of this host may change.
     pub(crate) fn keep_own(&mut self, own: &Settings) {
         if let Self::Replace(list) = self
             && let Some(settings) = &mut list.settings
@@ -31,19 +31,19 @@ pub(crate) enum Refused {
     /// The rules, or their names.
     #[error(transparent)]
     Rules(#[from] ChangeError),
-    /// A rule of the fleet, which nobody changes on one host.
+    /// A rule of the fleet, which cannot be changed on one host.
     #[error(
         "rule {0:?} is the fleet's, and the same on all relays: change it in the fleet's file and \
          give that to `mcr fleet apply`; the rules stay as they were"
     )]
     OfFleet(String),
-    /// A rule of this host that says that it is a fleet's.
+    /// A rule of this host that names a share of a fleet.
     #[error(
         "rule {0:?}: only rules of a fleet have a share; take it out, or give the rules to `mcr \
          fleet apply`"
     )]
     Share(String),
-    /// Somebody else changed the rules in between.
+    /// The rules were changed in between.
     #[error(
         "the rules are of generation {running}, not {asked}: {who} changed them in between; \
          read them again and repeat the change"
@@ -59,15 +59,15 @@ pub(crate) enum Refused {
          --last` takes it back; nothing was changed"
     )]
     Pending { by: String, seconds: u64 },
-    /// None is.
+    /// No change waits to be confirmed.
     #[error("no change waits to be confirmed")]
     NothingPending,
-    /// What was never joined by itself.
+    /// A group that is not joined statically.
     #[error(
         "{0} is not joined by `mcr join`: `mcr join` without a group lists what is; nothing was changed"
     )]
     NotJoined(String),
-    /// More than the daemon is to hold.
+    /// More than a limit of the daemon.
     #[error(
         "{asked} {what}, of at most {most}: take out what nobody uses, or start the daemon with a \
          larger {option}; the rules stay as they were"
@@ -78,7 +78,7 @@ pub(crate) enum Refused {
         most: usize,
         option: &'static str,
     },
-    /// The host could not carry it out; the rules stay as they were.
+    /// The host could not execute it; the rules stay as they were.
     #[error("{0}; the rules stay as they were")]
     Unavailable(String),
 }

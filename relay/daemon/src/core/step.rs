@@ -1,4 +1,4 @@
-//! What the core proposes: a step from what runs to something else. Reading it changes nothing.
+//! The core's proposal: a step from the running rules to others. Reading it changes nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use sys::membership::Membership;
 
 use crate::memberships::WantedDiff;
 
-/// What has to be done to get to other rules, other settings or another host.
+/// A step to other rules, other settings or another state of the host.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(super) rules: Arc<RuleSet>,
@@ -27,14 +27,14 @@ pub(crate) struct Step {
     pub(super) listening: Arc<Listening>,
     /// The rules that were compiled for it, and those that they replace.
     pub(crate) recompiled: Recompiled,
-    /// What the dataplane has to do first: remove routes on links that were replaced.
+    /// The diff to apply first: it removes routes on links that were replaced.
     pub(crate) cleared: TableDiff,
     pub(super) amendment: Amendment,
-    /// Who draws on the budget then.
+    /// The users of the budget after the step.
     pub(super) spenders: Spenders,
     pub(super) wanted: WantedDiff,
     pub(super) joined: Arc<[InputView]>,
-    /// What clients are told about it.
+    /// The change as reported to clients.
     pub(crate) change: Change,
 }
 
@@ -54,7 +54,7 @@ impl Recompiled {
         }
     }
 
-    /// The changes, if every rule that is not among them is what it was.
+    /// The changes, if all other rules are unaffected.
     pub(crate) const fn some(&self) -> Option<&RuleChanges> {
         match self {
             Self::Some(changes) => Some(changes),
@@ -64,17 +64,17 @@ impl Recompiled {
 }
 
 impl Step {
-    /// What the dataplane has to do after that.
+    /// The diff to apply after `cleared`.
     pub(crate) const fn diff(&self) -> &TableDiff {
         &self.amendment.diff
     }
 
-    /// Where the rules that differ from those of before would run.
+    /// The placements of the rules that differ from the running ones.
     pub(crate) fn placements(&self) -> Vec<RulePlacement> {
         let new: BTreeSet<&String> = differing(&self.change).collect();
         let views = self.amendment.rules.values();
-        let views = views.filter(|view| view.enabled && new.contains(&view.name));
-        let placed = views.map(|view| RulePlacement {
+        let enabled = views.filter(|view| view.enabled && new.contains(&view.name));
+        let placed = enabled.map(|view| RulePlacement {
             rule: view.name.clone(),
             path: match view.placement {
                 Placement { serves: false, .. } => "none",
@@ -92,40 +92,40 @@ impl Step {
         placed.collect()
     }
 
-    /// The rules that differ from those of before, with what can be said about each.
+    /// The rules that differ from the running ones, with the compiled view of each.
     pub(crate) fn differing(&self) -> impl Iterator<Item = (&Rule, &RuleView)> {
         let differing: BTreeSet<&String> = differing(&self.change).collect();
         let compiled = self.recompiled.changes().added.iter();
         compiled
             .filter(move |(_, rule)| differing.contains(&rule.name))
-            .filter_map(|(place, rule)| {
-                let view = self.amendment.rules.get(place)?;
+            .filter_map(|(position, rule)| {
+                let view = self.amendment.rules.get(position)?;
                 Some((rule.as_ref(), view.as_ref()))
             })
     }
 
-    /// The host it is for.
+    /// The state of the host it is for.
     pub(crate) fn host(&self) -> &Host {
         &self.host
     }
 
-    /// What was listened to.
+    /// The listening hosts it was compiled for.
     pub(crate) fn into_listening(self) -> Listening {
         Arc::unwrap_or_clone(self.listening)
     }
 
-    /// What runs after it.
+    /// The rules and settings after it.
     pub(crate) fn rules_and_settings(&self) -> (&RuleSet, &Settings) {
         (&self.rules, &self.settings)
     }
 
-    /// What has to be left after it; `None` where all memberships have to be gone through.
+    /// The memberships to leave after it; `None` if all of them have to be compared.
     pub(crate) fn leaves(&self) -> Option<&BTreeSet<Membership>> {
         self.recompiled.some().map(|_| &self.wanted.leave)
     }
 }
 
-/// The names of the rules that are new or not what they were.
+/// The names of the rules that are new or changed.
 pub(super) fn differing(change: &Change) -> impl Iterator<Item = &String> {
     change.added.iter().chain(&change.changed)
 }

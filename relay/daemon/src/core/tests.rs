@@ -1,4 +1,4 @@
-//! What follows from rules and host.
+//! Steps computed from rules and host.
 
 mod bounds;
 mod fleet;
@@ -71,8 +71,8 @@ fn add(rules: Vec<RuleDocument>) -> Request {
     })
 }
 
-/// Carries a request out on `host` and hands back what it came to.
-fn carry_out(core: &mut Core, request: &Request, host: &Arc<Host>) -> Step {
+/// Accepts the step of a request on `host`; returns an equal step.
+fn execute(core: &mut Core, request: &Request, host: &Arc<Host>) -> Step {
     let asked = core.resolve(request).unwrap();
     let step = step(core, asked.clone(), host);
     let again = self::step(core, asked, host);
@@ -80,13 +80,13 @@ fn carry_out(core: &mut Core, request: &Request, host: &Arc<Host>) -> Step {
     again
 }
 
-/// Works out what `asked` comes to on `host`.
+/// The step to `asked` on `host`.
 fn step(core: &Core, asked: Config, host: &Arc<Host>) -> Step {
     let (rules, settings) = (Arc::new(asked.rules), Arc::new(asked.settings));
     core.step(rules, settings, Arc::clone(host), &BTreeSet::new())
 }
 
-/// Follows the host to what it is now.
+/// The step of the running rules to another state of the host.
 fn follow(core: &Core, host: Arc<Host>, renewed: &BTreeSet<Ifindex>) -> Step {
     let (rules, settings) = (core.rules().clone(), core.settings().clone());
     core.step(rules, settings, host, renewed)
@@ -103,7 +103,7 @@ fn replace(rules: Vec<RuleDocument>, settings: Option<Settings>) -> Request {
 #[test]
 fn a_change_touches_only_the_rules_that_differ() {
     let (mut core, host) = (core(), two_links());
-    carry_out(&mut core, &add(vec![plain("a", 1), plain("b", 2)]), &host);
+    execute(&mut core, &add(vec![plain("a", 1), plain("b", 2)]), &host);
     assert_eq!((core.generation(), core.rules().len()), (1, 2));
     assert_eq!(core.wanted().len(), 2);
     let list = RuleList {
@@ -111,7 +111,7 @@ fn a_change_touches_only_the_rules_that_differ() {
         rules: vec![plain("a", 1), plain("b", 3), plain("c", 4)],
         settings: None,
     };
-    let step = carry_out(&mut core, &Request::Replace(Box::new(list)), &host);
+    let step = execute(&mut core, &Request::Replace(Box::new(list)), &host);
     assert_eq!(step.change.added, ["c"]);
     assert_eq!(step.change.changed, ["b"]);
     assert_eq!((step.change.unchanged, step.change.generation), (1, 2));
@@ -122,13 +122,13 @@ fn a_change_touches_only_the_rules_that_differ() {
 #[test]
 fn nothing_to_change_keeps_the_generation() {
     let (mut core, host) = (core(), two_links());
-    carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
+    execute(&mut core, &add(vec![plain("a", 1)]), &host);
     let list = RuleList {
         generation: None,
         rules: vec![plain("a", 1)],
         settings: None,
     };
-    let step = carry_out(&mut core, &Request::Replace(Box::new(list)), &host);
+    let step = execute(&mut core, &Request::Replace(Box::new(list)), &host);
     assert!(step.diff().is_empty());
     assert_eq!(core.generation(), 1);
 }
@@ -137,14 +137,14 @@ fn nothing_to_change_keeps_the_generation() {
 fn the_last_generation_is_followed_by_the_first() {
     let (mut core, host) = (core(), two_links());
     core.continue_from(u64::MAX);
-    let step = carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
+    let step = execute(&mut core, &add(vec![plain("a", 1)]), &host);
     assert_eq!((step.change.generation, core.generation()), (0, 0));
 }
 
 #[test]
 fn a_change_for_another_generation_is_a_conflict() {
     let (mut core, host) = (core(), two_links());
-    carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
+    execute(&mut core, &add(vec![plain("a", 1)]), &host);
     let stale = Request::Change(Transaction {
         generation: Some(0),
         remove: vec!["a".to_owned()],
@@ -162,7 +162,7 @@ fn a_change_for_another_generation_is_a_conflict() {
 #[test]
 fn refusals_carry_the_code_of_their_cause() {
     let (mut core, host) = (core(), two_links());
-    carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
+    execute(&mut core, &add(vec![plain("a", 1)]), &host);
     let remove = |name: &str| {
         Request::Change(Transaction {
             remove: vec![name.to_owned()],
@@ -198,16 +198,16 @@ fn a_rule_for_a_missing_interface_waits_with_a_warning() {
     assert_eq!(step.change.warnings.len(), 1);
     assert!(step.change.warnings[0].contains("no interface eth0 (have: eth1)"));
     core.accept(step);
-    // It comes, and the rule with it, without anybody asking.
+    // When the interface appears, the rule starts without a request.
     let step = follow(&core, two_links(), &BTreeSet::new());
     assert_eq!((step.diff().set.len(), core.joins(&step).len()), (1, 1));
     assert_eq!(step.change.generation, core.generation());
 }
 
 #[test]
-fn routes_on_a_link_made_anew_are_taken_out_and_put_in() {
+fn routes_on_a_recreated_link_are_removed_and_added() {
     let (mut core, host) = (core(), two_links());
-    carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
+    execute(&mut core, &add(vec![plain("a", 1)]), &host);
     let renewed = BTreeSet::from([Ifindex(2)]);
     let step = follow(&core, host, &renewed);
     assert_eq!(step.cleared.removed.len(), 1);
@@ -218,7 +218,7 @@ fn routes_on_a_link_made_anew_are_taken_out_and_put_in() {
 #[test]
 fn a_step_that_is_not_accepted_leaves_no_trace() {
     let (mut core, host) = (core(), two_links());
-    carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
+    execute(&mut core, &add(vec![plain("a", 1)]), &host);
     let asked = core.resolve(&add(vec![plain("b", 2)])).unwrap();
     drop(step(&core, asked.clone(), &host));
     assert_eq!((core.generation(), core.rules().len()), (1, 1));
@@ -250,13 +250,13 @@ fn a_next_hop_that_answers_brings_the_output_up() {
     assert!(down(&first.diff().set[0].1));
     core.accept(first);
     let mac = Some(Mac([2, 0, 0, 0, 9, 9]));
-    let found = with(NextHop::Resolved {
+    let resolved = with(NextHop::Resolved {
         interface,
         via,
         mac,
         source: None,
         mtu: None,
     });
-    let step = follow(&core, found, &BTreeSet::new());
+    let step = follow(&core, resolved, &BTreeSet::new());
     assert!(!down(&step.diff().set[0].1));
 }

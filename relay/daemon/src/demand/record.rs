@@ -1,6 +1,7 @@
-//! Who listens, on disk: after a crash or a hand-over they are served until a query round is over.
+//! The record of listened-to groups on disk: after a crash or a handover they are served until a query
+//! round is over.
 //!
-//! Times are not written: a listener counts as if it had just reported.
+//! Times are not written: groups are restored as if just reported.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,23 +20,23 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the file's format.
 const VERSION: u32 = 1;
-/// A longer file is none that was written here.
+/// A longer file was not written here.
 const LENGTH_MAX: u64 = 64 << 20;
 
-/// The file; clones are of the same.
+/// The file; clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     path: PathBuf,
-    /// Whether it is removed for good, locked by who writes: what is written late would stay.
+    /// Whether it is removed for good; locked during writes, because a late one would stay.
     removed: Arc<Mutex<bool>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Written {
     version: u32,
-    /// When, in seconds of the boot clock, which nobody sets.
+    /// When it was written, in seconds of the boot clock, which cannot be set.
     at: u64,
-    /// By name: an index may be another link's after a restart.
+    /// By name: an index may belong to another link after a restart.
     interfaces: BTreeMap<String, BTreeMap<IpAddr, Sources>>,
 }
 
@@ -54,7 +55,7 @@ impl Record {
         }
     }
 
-    /// What was written, if it is not too old to go by.
+    /// Reads the record, if it is not too old.
     pub(super) fn read(&self, host: &Host) -> Listening {
         let is_short = fs::metadata(&self.path).is_ok_and(|file| file.len() <= LENGTH_MAX);
         let bytes = match fs::read(&self.path) {
@@ -73,20 +74,22 @@ impl Record {
             return Listening::default();
         }
         let links = written.interfaces.into_iter().filter_map(|(name, groups)| {
-            let groups = groups
+            let filters = groups
                 .into_iter()
                 .map(|(group, sources)| (group, sources.into()));
-            Some((host.by_name(&name)?.index, Arc::new(groups.collect())))
+            Some((host.by_name(&name)?.index, Arc::new(filters.collect())))
         });
         Listening(links.collect())
     }
 
-    /// Writes it anew, whole or not at all, unless it is removed.
+    /// Rewrites it atomically, unless it is removed.
     pub(super) fn write(&self, routers: &BTreeMap<Ifindex, Routers>) {
         let interfaces = routers.values().map(|routers| {
-            let groups: [&Groups; 2] = [routers.ipv4.wanted(), routers.ipv6.wanted()];
-            let groups = groups.into_iter().flatten();
-            let groups = groups.map(|(group, filter)| (*group, Sources::from(filter)));
+            let families: [&Groups; 2] = [routers.ipv4.wanted(), routers.ipv6.wanted()];
+            let groups = families
+                .into_iter()
+                .flatten()
+                .map(|(group, filter)| (*group, Sources::from(filter)));
             (routers.name.clone(), groups.collect())
         });
         let written = Written {
@@ -110,7 +113,7 @@ impl Record {
         }
     }
 
-    /// Removes it for good, and what a daemon that was killed had not written to its end.
+    /// Removes it for good, and the temporary file of a daemon killed during a write.
     pub(super) fn remove(&self) {
         *self.removed.lock() = true;
         let _ = fs::remove_file(&self.path);
@@ -152,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_after_the_end_stays_nowhere() {
+    fn a_write_after_the_removal_leaves_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let record = Record::new(directory.path());
         let late = record.clone();
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_a_query_round_is_not_gone_by() {
+    fn a_record_older_than_a_query_round_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let record = Record::new(directory.path());
         let link = Interface {
@@ -176,18 +179,18 @@ mod tests {
             interfaces: [(link.index, link)].into(),
             ..Host::default()
         };
-        let known = |at: u64| {
+        let restored = |at: u64| {
             let groups = "{\"239.1.1.1\":{\"exclude\":[]}}";
             let text =
                 format!("{{\"version\":1,\"at\":{at},\"interfaces\":{{\"eth1\":{groups}}}}}");
             record.store(text.as_bytes());
             record.read(&host).0.len()
         };
-        // Time as this boot counts it: whoever sets the calendar ends nothing.
+        // The boot clock: setting the calendar time expires nothing.
         let now_s = sys::clock::boottime_ns() / 1_000_000_000;
-        assert_eq!(known(now_s), 1);
+        assert_eq!(restored(now_s), 1);
         if let Some(long_ago) = now_s.checked_sub(600) {
-            assert_eq!(known(long_ago), 0);
+            assert_eq!(restored(long_ago), 0);
         }
     }
 }

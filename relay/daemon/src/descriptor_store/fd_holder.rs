@@ -1,10 +1,10 @@
-//! The process that holds descriptors (`mcr keeper`), and how the daemon talks to it. It does nothing
+//! The process that holds descriptors (`mcr keeper`), and its protocol with the daemon. It does nothing
 //! else, so that memberships outlive the daemon and a snooping switch never sees a leave, and so that
-//! workers do not see its end.
+//! workers do not notice the daemon's end.
 //!
-//! The daemon stores duplicates under labels and asks for them back after it was killed. The holder
-//! interprets nothing, forwards nothing and ends when told to, or when nobody has asked for its
-//! descriptors within a deadline after the daemon went away.
+//! The daemon stores duplicates under labels and requests them back after it was killed. The holder
+//! interprets nothing, forwards nothing and ends on request, or when no client has connected within a
+//! deadline after the daemon ended.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,31 +26,31 @@ const LABEL_MAX: usize = 200;
 /// Descriptors that a holder needs for itself.
 const OWN: usize = 64;
 
-/// How long a holder may take to answer after it was started.
+/// How long a holder may take to accept connections after it was started.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a holder may take to end: the kernel leaves thousands of groups one by one.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a client may take over one message.
+/// How long a client may take for one message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a message asks for; its first byte on the wire.
+/// The type of a message; its first byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
-    /// Hold the descriptor that comes along, in place of any other of that label.
+    /// Hold the attached descriptor, replacing any other of that label.
     Store = 1,
-    /// Let go of a label's descriptor.
+    /// Release a label's descriptor.
     Release = 2,
-    /// Hand out everything held.
+    /// Send all held descriptors.
     Recall = 3,
     /// End.
     Quit = 4,
-    /// Answer: one held descriptor.
+    /// Reply: one held descriptor.
     Held = 5,
-    /// Answer: done.
+    /// Reply: done.
     Done = 6,
-    /// Answer: no room.
+    /// Reply: no room.
     Full = 7,
 }
 
@@ -65,19 +65,20 @@ impl Verb {
             Self::Done,
             Self::Full,
         ];
-        let found = all.into_iter().find(|verb| *verb as u8 == byte);
-        found.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "unknown keeper message"))
+        all.into_iter()
+            .find(|verb| *verb as u8 == byte)
+            .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "unknown keeper message"))
     }
 }
 
-/// How many descriptors a process may hold for others. To be asked before it enters the sandbox.
+/// How many descriptors a process may hold for others. To be called before it enters the sandbox.
 #[must_use]
 pub fn room() -> usize {
     sys::capability::descriptor_limit().saturating_sub(OWN)
 }
 
-/// Holds at most `most` descriptors for the clients of `listener` until it is told to end or nobody
-/// has connected for `deadline` after the last client left.
+/// Holds at most `most` descriptors for the clients of `listener` until one asks it to end or nobody
+/// has connected for `deadline` after the last client disconnected.
 ///
 /// # Errors
 /// The listener's.
@@ -94,19 +95,19 @@ pub fn serve(listener: &UnixListener, deadline: Duration, most: usize) -> io::Re
     Ok(())
 }
 
-/// Attends to a client that has said all it will, and holds nothing. For fuzzers and tests.
+/// Serves a client that has sent all its messages, and drops what it stores. For fuzzers and tests.
 #[cfg(feature = "rehearsal")]
-pub(crate) fn hear(client: &mut UnixStream) {
-    // What cannot be understood ends the conversation and nothing else.
+pub(crate) fn attend_once(client: &mut UnixStream) {
+    // An invalid message ends only the connection.
     let _ = attend(client, &mut BTreeMap::new(), OWN);
 }
 
-/// What is held, by label.
+/// The held descriptors by label.
 #[derive(Debug, Default)]
 struct Stored(BTreeMap<String, OwnedFd>);
 
 impl Drop for Stored {
-    /// Last stored first, for the kernel leaves the groups of many sockets 20 times as fast that way.
+    /// Last stored first: the kernel leaves the groups of many sockets 20 times as fast in that order.
     fn drop(&mut self) {
         let mut all: Vec<OwnedFd> = std::mem::take(&mut self.0).into_values().collect();
         all.sort_by_key(AsRawFd::as_raw_fd);
@@ -119,14 +120,14 @@ enum After {
     Quit,
 }
 
-/// `most`: how many descriptors are held.
+/// Serves a client, holding at most `most` descriptors.
 fn attend(
     client: &mut UnixStream,
     held: &mut BTreeMap<String, OwnedFd>,
     most: usize,
 ) -> io::Result<After> {
     loop {
-        // The daemon stays connected and silent for as long as it lives.
+        // The daemon stays connected without sending for as long as it runs.
         client.set_read_timeout(None)?;
         let mut descriptors = Vec::new();
         let mut first = [0];
@@ -135,7 +136,7 @@ fn attend(
         }
         client.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
         let label = read_label(client)?;
-        let answer = match Verb::from_byte(first[0])? {
+        let reply = match Verb::from_byte(first[0])? {
             Verb::Store => store(held, most, label, descriptors.pop()),
             Verb::Release => {
                 held.remove(&label);
@@ -153,7 +154,7 @@ fn attend(
             }
             Verb::Held | Verb::Done | Verb::Full => return Ok(After::Continue),
         };
-        write_message(client, answer, "", None)?;
+        write_message(client, reply, "", None)?;
     }
 }
 
@@ -179,8 +180,8 @@ fn write_message(
 ) -> io::Result<()> {
     let length = u8::try_from(label.len())
         .ok()
-        .filter(|n| usize::from(*n) <= LABEL_MAX);
-    let length = length.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "label too long"))?;
+        .filter(|n| usize::from(*n) <= LABEL_MAX)
+        .ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "label too long"))?;
     let descriptors: Vec<_> = fd.into_iter().collect();
     if send_with(stream, &[verb as u8], &descriptors)? != 1 {
         return Err(ErrorKind::WriteZero.into());
@@ -197,15 +198,15 @@ fn read_label(stream: &mut UnixStream) -> io::Result<String> {
     String::from_utf8(label).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-/// The daemon's end. It stays connected while the daemon lives: that is how the holder knows.
+/// The daemon's end. It stays connected while the daemon runs, by which the holder notices its end.
 #[derive(Debug)]
 pub(super) struct FdHolder {
     stream: UnixStream,
 }
 
 impl FdHolder {
-    /// Starts a process that outlives this one and connects to it. `command` is given the path of
-    /// its socket as last argument.
+    /// Starts a process that outlives this one and connects to it. The path of its socket is the last
+    /// argument of `command`.
     pub(super) fn start(command: &[OsString], socket: &Path) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(ErrorKind::NotFound)?;
         // A group of its own: Ctrl-C in a terminal is not meant for it.
@@ -221,7 +222,7 @@ impl FdHolder {
         loop {
             match Self::connect(socket) {
                 Ok(holder) => {
-                    // Waits for its end, so that no zombie is left while this process lives.
+                    // Waits for its end, so that it leaves no zombie while this process runs.
                     thread::spawn(move || child.wait());
                     return Ok(holder);
                 }
@@ -238,7 +239,7 @@ impl FdHolder {
     /// Connects to the holder behind the socket at `path`.
     ///
     /// # Errors
-    /// `NotFound` or `ConnectionRefused` where none runs.
+    /// `NotFound` or `ConnectionRefused` if none runs.
     pub(super) fn connect(path: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
@@ -246,13 +247,13 @@ impl FdHolder {
         Ok(Self { stream })
     }
 
-    /// Has the holder hold a duplicate of `fd` under `label`, at most [`LABEL_MAX`] bytes.
+    /// Stores a duplicate of `fd` in the holder under `label`, at most [`LABEL_MAX`] bytes.
     ///
     /// # Errors
-    /// `OutOfMemory` where the holder is full; the stream's.
+    /// `OutOfMemory` if the holder is full; the stream's.
     pub(super) fn store(&mut self, label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
         write_message(&mut self.stream, Verb::Store, label, Some(fd))?;
-        match self.answer()?.0 {
+        match self.read_reply()?.0 {
             Verb::Done => Ok(()),
             _ => {
                 let full = "it holds as many descriptors as it may (ulimit -n)";
@@ -261,16 +262,16 @@ impl FdHolder {
         }
     }
 
-    /// Has the holder let go of what it holds under `label`.
+    /// Releases the descriptor that the holder has under `label`.
     ///
     /// # Errors
     /// The stream's.
     pub(super) fn release(&mut self, label: &str) -> io::Result<()> {
         write_message(&mut self.stream, Verb::Release, label, None)?;
-        self.answer().map(drop)
+        self.read_reply().map(drop)
     }
 
-    /// Fetches everything held; the holder goes on holding it.
+    /// Fetches all held descriptors; the holder continues to hold them.
     ///
     /// # Errors
     /// The stream's.
@@ -278,32 +279,32 @@ impl FdHolder {
         write_message(&mut self.stream, Verb::Recall, "", None)?;
         let mut held = Vec::new();
         loop {
-            match self.answer()? {
+            match self.read_reply()? {
                 (Verb::Held, label, Some(fd)) => held.push((label, fd)),
                 _ => return Ok(held),
             }
         }
     }
 
-    /// Says whether the holder ended.
-    pub(super) fn is_gone(&self) -> bool {
-        // It never speaks unasked: what can be read is the end.
+    /// Returns whether the holder has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        // It sends only replies: readable means the end of the stream.
         sys::wait::readable(self.stream.as_fd(), Duration::ZERO).unwrap_or(true)
     }
 
-    /// Ends the holder; what it alone held is closed, memberships with it.
+    /// Ends the holder; descriptors that only it held are closed, memberships with them.
     ///
     /// # Errors
     /// The stream's.
     pub(super) fn quit(mut self) -> io::Result<()> {
         write_message(&mut self.stream, Verb::Quit, "", None)?;
-        self.answer().map(drop)
+        self.read_reply().map(drop)
     }
 
-    /// Ends the holder and waits until its process is gone.
+    /// Ends the holder and waits for the end of its process.
     ///
     /// # Errors
-    /// The stream's; `TimedOut` where it does not end.
+    /// The stream's; `TimedOut` if it does not end.
     pub(super) fn end(self) -> io::Result<()> {
         let process = ProcessHandle::behind(&self.stream)?;
         self.quit()?;
@@ -314,7 +315,7 @@ impl FdHolder {
         }
     }
 
-    fn answer(&mut self) -> io::Result<(Verb, String, Option<OwnedFd>)> {
+    fn read_reply(&mut self) -> io::Result<(Verb, String, Option<OwnedFd>)> {
         let mut descriptors = Vec::new();
         let mut first = [0];
         if receive_with(&self.stream, &mut first, &mut descriptors)? == 0 {
@@ -325,10 +326,10 @@ impl FdHolder {
     }
 }
 
-/// Opens the holder's socket, for its owner alone; a stale one is replaced.
+/// Opens the holder's socket, accessible only to its owner; a stale one is replaced.
 ///
 /// # Errors
-/// `AddrInUse` where one answers behind it; the file system's.
+/// `AddrInUse` if a holder listens on it; the file system's.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
         return Err(ErrorKind::AddrInUse.into());
@@ -390,7 +391,7 @@ mod tests {
         drop(held);
         second.release("eth0 239.1.1.1").unwrap();
         assert!(second.recall().unwrap().is_empty());
-        // A program that another test starts at this moment holds a copy until it is executed.
+        // A program that another test starts at this moment has a copy until its exec.
         let deadline = Instant::now() + Duration::from_secs(10);
         while UdpSocket::bind(address).is_err() {
             assert!(Instant::now() < deadline, "the port stays taken");
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_full_says_so_and_goes_on_holding() {
+    fn a_full_holder_refuses_and_continues_to_hold() {
         let running = run_with(Duration::from_secs(10), 2);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut client = FdHolder::connect(&running.path).unwrap();
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_by_itself_when_nobody_comes_back() {
+    fn ends_by_itself_when_nobody_reconnects() {
         let running = run(Duration::from_millis(50));
         drop(FdHolder::connect(&running.path).unwrap());
         running.thread.join().unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! What is joined through which membership socket, as it stands on disk: the socket alone does not
-//! say. A snapshot and lines of changes, which a daemon of another version may have written.
+//! The record on disk of what is joined through which membership socket, which the socket itself does not
+//! reveal. A snapshot and lines of changes, perhaps written by a daemon of another version.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use sys::membership::{Change, Membership};
 
-use crate::state::journal::Remembered;
+use crate::state::journal::Contents;
 
-/// What is joined through each socket, by its number.
+/// The memberships of each socket, by its number.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Record(pub(super) BTreeMap<u32, Vec<Claim>>);
 
@@ -22,18 +22,20 @@ pub(super) struct Claim(u32, IpAddr, Option<IpAddr>);
 pub(super) struct Line(bool, u32, Claim);
 
 impl Record {
-    /// What was written down, as far as it can be understood.
-    pub(super) fn of(read: &Remembered) -> Self {
+    /// Parses a record as far as it is valid.
+    pub(super) fn of(read: &Contents) -> Self {
         let mut record: Self = serde_json::from_slice(&read.snapshot).unwrap_or_default();
-        let lines = read.lines.iter().map(|line| serde_json::from_slice(line));
-        lines
-            .map_while(Result::ok)
-            .for_each(|line| record.apply(line));
+        for line in &read.lines {
+            let Ok(line) = serde_json::from_slice(line) else {
+                break;
+            };
+            record.apply(line);
+        }
         record
     }
 
     /// Applies a change.
-    pub(super) fn apply(&mut self, Line(joined, number, claim): Line) {
+    fn apply(&mut self, Line(joined, number, claim): Line) {
         let claims = self.0.entry(number).or_default();
         if joined {
             claims.push(claim)

@@ -1,4 +1,4 @@
-//! What a daemon lends a fleet: its rules' table, its gates, its counters and its events.
+//! What a daemon provides to a fleet: its rules' table, its gates, its counters and its events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::author::Author;
 use crate::dataplane_thread::DataplaneThread;
 use crate::supervisor::command::{Command, FleetRules, Order};
 
-/// How long a stream that has paused for long is one that does so, and gets so many times as long
-/// before it is silent.
+/// After a long pause, how long a stream counts as slow, the multiple of the pause after which it is silent,
+/// and the most in multiples of the usual time.
 const SLOW_FOR_NS: u64 = 60_000_000_000;
 const SLOW: u64 = 2;
 const SLOWEST: u64 = 8;
 
-/// What a daemon lends a fleet.
+/// The daemon as the host of a fleet's relay.
 pub(crate) struct DaemonHost {
     /// The fleet's name.
     name: String,
@@ -35,34 +35,34 @@ pub(crate) struct DaemonHost {
     view: watch::Receiver<Arc<View>>,
     events: Events,
     sampler: Sampler,
-    /// A stream that was heard is silent after a longer time without a packet, one that was not is not
+    /// A received stream is silent after this time without a packet; a stream never received is not
     /// judged before.
     silence_ns: u64,
-    /// What was received of each of the fleet's rules.
-    ears: Mutex<BTreeMap<String, Ear>>,
+    /// The reception of each of the fleet's rules.
+    receivers: Mutex<BTreeMap<String, Receiver>>,
 }
 
-/// What was received of a rule, in nanoseconds of `CLOCK_MONOTONIC`.
+/// The reception of a rule, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug)]
-struct Ear {
+struct Receiver {
     since_ns: u64,
     last_ns: u64,
-    /// How long it may be silent.
+    /// How long a pause may last.
     longest_ns: u64,
     slow_until_ns: u64,
 }
 
-/// What a rule receives.
+/// Whether a rule receives packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hears {
-    /// It was installed just now, and nothing has come yet.
-    NotYet,
-    Nothing,
-    NoMore,
-    Something,
+enum Reception {
+    /// It was just installed, and nothing has arrived yet.
+    Pending,
+    Never,
+    Stopped,
+    Active,
 }
 
-impl Ear {
+impl Receiver {
     fn new(since_ns: u64) -> Self {
         Self {
             since_ns,
@@ -72,13 +72,13 @@ impl Ear {
         }
     }
 
-    /// Takes what was read: when, and when the last packet had come.
-    fn hear(&mut self, (read_ns, last_ns): (u64, u64), silence_ns: u64) -> Hears {
+    /// Updates it with a reading: its time, and the time of the last packet.
+    fn update(&mut self, (read_ns, last_ns): (u64, u64), silence_ns: u64) -> Reception {
         if last_ns > self.slow_until_ns {
             self.longest_ns = silence_ns;
         }
         let gap_ns = last_ns.saturating_sub(self.last_ns);
-        // Packets passed untold while it was not installed.
+        // While it was not installed, packets were not recorded.
         if self.last_ns > self.since_ns && gap_ns > silence_ns {
             self.longest_ns = self
                 .longest_ns
@@ -86,15 +86,15 @@ impl Ear {
             self.slow_until_ns = last_ns + SLOW_FOR_NS;
         }
         self.last_ns = last_ns;
-        // What was installed again has heard nothing yet of what it heard before.
+        // A packet before a reinstallation does not count as received.
         let is_old = last_ns <= self.since_ns;
         if is_old && read_ns < self.since_ns + 2 * silence_ns {
-            return Hears::NotYet;
+            return Reception::Pending;
         }
         match last_ns {
-            0 => Hears::Nothing,
-            _ if silence(read_ns, last_ns, self.longest_ns).is_some() => Hears::NoMore,
-            _ => Hears::Something,
+            0 => Reception::Never,
+            _ if silence(read_ns, last_ns, self.longest_ns).is_some() => Reception::Stopped,
+            _ => Reception::Active,
         }
     }
 }
@@ -115,42 +115,46 @@ impl DaemonHost {
             view,
             events,
             sampler,
-            // The other half is the fleet's patience.
+            // The fleet waits for the other half.
             silence_ns: input_silence.as_nanos() as u64 / 2,
-            ears: Mutex::default(),
+            receivers: Mutex::default(),
         }
     }
 
-    async fn carry_out(
+    async fn install_rules(
         &self,
         rules: Vec<RuleDocument>,
         by: Option<String>,
     ) -> Result<BTreeMap<String, String>, String> {
         let ending = || "the daemon is ending".to_owned();
-        let (refused, told) = oneshot::channel();
+        let (refused, refusals) = oneshot::channel();
         let order = Order::Fleet(FleetRules { rules, refused });
         let mut author = Author::of(Via::Fleet, Some(self.name.clone()));
         author.by.user = by.filter(|by| !by.is_empty());
-        let (command, _, answer) = Command::new(order, author);
+        let (command, _, reply) = Command::new(order, author);
         let sent = self.commands.send(command).await;
         sent.map_err(|_| ending())?;
-        let answered = answer.await.map_err(|_| ending())?;
-        answered.map_err(|refusal| refusal.message)?;
-        told.await.map_err(|_| ending())
+        reply
+            .await
+            .map_err(|_| ending())?
+            .map_err(|refusal| refusal.message)?;
+        refusals.await.map_err(|_| ending())
     }
 
-    /// What a rule receives.
-    fn hears(&self, rule: &str) -> Hears {
-        let read = self.sampler.last_packet(rule);
-        let mut ears = self.ears.lock();
-        let ear = ears.entry(rule.to_owned()).or_insert(Ear::new(read.0));
-        ear.hear(read, self.silence_ns)
+    /// Whether a rule receives packets.
+    fn reception(&self, rule: &str) -> Reception {
+        let reading = self.sampler.last_packet(rule);
+        let mut receivers = self.receivers.lock();
+        let receiver = receivers
+            .entry(rule.to_owned())
+            .or_insert(Receiver::new(reading.0));
+        receiver.update(reading, self.silence_ns)
     }
 
-    /// Forgets what was received of rules that are not here: what comes back is new.
+    /// Removes the reception of rules that do not run: one that returns is new.
     fn forget_others(&self, view: &View) {
-        let mut ears = self.ears.lock();
-        ears.retain(|rule, _| view.rules.get(rule).is_some());
+        let mut receivers = self.receivers.lock();
+        receivers.retain(|rule, _| view.rules.get(rule).is_some());
     }
 }
 
@@ -160,7 +164,7 @@ impl Host for DaemonHost {
         rules: Vec<RuleDocument>,
         by: Option<String>,
     ) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>> {
-        Box::pin(self.carry_out(rules, by))
+        Box::pin(self.install_rules(rules, by))
     }
 
     fn set_gate(&self, share: &str, until_ns: u64) {
@@ -179,12 +183,12 @@ impl Host for DaemonHost {
             if let Some(why) = down(&rule.name, state) {
                 fitness.down.entry(share.clone()).or_insert(why);
             }
-            let heard = fitness.heard.entry(share.clone()).or_default();
-            match self.hears(&rule.name) {
-                Hears::Something => *heard += 1,
-                Hears::NotYet => drop(unjudged.insert(share)),
-                Hears::Nothing => {}
-                Hears::NoMore => {
+            let received = fitness.heard.entry(share.clone()).or_default();
+            match self.reception(&rule.name) {
+                Reception::Active => *received += 1,
+                Reception::Pending => drop(unjudged.insert(share)),
+                Reception::Never => {}
+                Reception::Stopped => {
                     let why = format!("rule {:?}: nothing comes any more", rule.name);
                     fitness.silent.entry(share.clone()).or_insert(why);
                 }
@@ -205,30 +209,28 @@ impl Host for DaemonHost {
     fn alive(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             if self.dataplane.answer().await.is_err() {
-                // It is gone for good: whoever waits is not to be told that it lives.
+                // It has ended for good: this must never resolve.
                 std::future::pending::<()>().await;
             }
         })
     }
 
     fn tell(&self, event: Event) {
-        self.events.publish(told(event));
+        self.events.publish(to_event(event));
     }
 }
 
 /// Why a rule cannot be served, if so.
 fn down(rule: &str, state: &RuleState) -> Option<String> {
-    let down = state.outputs().find_map(|(to, down)| Some((to, down?)));
-    let down = down.map(|(to, why)| format!("rule {rule:?}: output {to}: {why}"));
-    let deaf = state.inputs().find(|(_, input)| !input.joined);
-    let deaf = deaf.map(|(at, input)| {
-        let why = input.reason.as_deref().unwrap_or("is not joined");
-        format!("rule {rule:?}: input {at}: {why}")
-    });
-    down.or(deaf)
+    if let Some((to, why)) = state.outputs().find_map(|(to, down)| Some((to, down?))) {
+        return Some(format!("rule {rule:?}: output {to}: {why}"));
+    }
+    let (at, input) = state.inputs().find(|(_, input)| !input.joined)?;
+    let why = input.reason.as_deref().unwrap_or("is not joined");
+    Some(format!("rule {rule:?}: input {at}: {why}"))
 }
 
-fn told(event: Event) -> api::reply::Event {
+fn to_event(event: Event) -> api::reply::Event {
     let of_share = |kind, share: String, what, why| {
         let message = format!("share {share:?}: {what}: {why}");
         events::event(kind, &share, message)
@@ -311,53 +313,52 @@ mod tests {
     const MS: u64 = 1_000_000;
     const SILENCE: u64 = 1000 * MS;
 
-    /// Reads twice a second from `from` to `to`, packets coming every `period`; gives what was heard.
-    fn heard(ear: &mut Ear, (from, to): (u64, u64), period: u64) -> Vec<Hears> {
-        let reads = (from..to).step_by(500);
-        let hear = |at: u64| ear.hear((at * MS, at / period * period * MS), SILENCE);
-        let mut heard: Vec<Hears> = reads.map(hear).collect();
-        heard.dedup();
-        heard
+    /// Reads twice a second from `from` to `to` with a packet every `period`; returns the changes.
+    fn receptions(receiver: &mut Receiver, (from, to): (u64, u64), period: u64) -> Vec<Reception> {
+        let read = |at: u64| receiver.update((at * MS, at / period * period * MS), SILENCE);
+        let mut receptions: Vec<Reception> = (from..to).step_by(500).map(read).collect();
+        receptions.dedup();
+        receptions
     }
 
     #[test]
-    fn what_never_came_is_told_from_what_comes_no_more() {
-        let mut ear = Ear::new(10_000 * MS);
-        let read = |ear: &mut Ear, at: u64, last: u64| ear.hear((at * MS, last * MS), SILENCE);
-        assert_eq!(read(&mut ear, 11_000, 0), Hears::NotYet);
-        assert_eq!(read(&mut ear, 12_000, 0), Hears::Nothing);
-        assert_eq!(read(&mut ear, 13_000, 12_900), Hears::Something);
-        assert_eq!(read(&mut ear, 13_500, 12_900), Hears::Something);
-        assert_eq!(read(&mut ear, 14_000, 12_900), Hears::NoMore);
-        // What an earlier installation heard says nothing yet.
-        let mut again = Ear::new(10_000 * MS);
-        assert_eq!(read(&mut again, 10_500, 7000), Hears::NotYet);
-        assert_eq!(read(&mut again, 12_000, 7000), Hears::NoMore);
+    fn a_stream_never_received_differs_from_one_that_stopped() {
+        let mut receiver = Receiver::new(10_000 * MS);
+        let read = |to: &mut Receiver, at: u64, last: u64| to.update((at * MS, last * MS), SILENCE);
+        assert_eq!(read(&mut receiver, 11_000, 0), Reception::Pending);
+        assert_eq!(read(&mut receiver, 12_000, 0), Reception::Never);
+        assert_eq!(read(&mut receiver, 13_000, 12_900), Reception::Active);
+        assert_eq!(read(&mut receiver, 13_500, 12_900), Reception::Active);
+        assert_eq!(read(&mut receiver, 14_000, 12_900), Reception::Stopped);
+        // The reception of an earlier installation does not count yet.
+        let mut again = Receiver::new(10_000 * MS);
+        assert_eq!(read(&mut again, 10_500, 7000), Reception::Pending);
+        assert_eq!(read(&mut again, 12_000, 7000), Reception::Stopped);
     }
 
     #[test]
-    fn the_time_until_it_was_installed_again_is_no_pause_of_the_stream() {
-        let mut again = Ear::new(10_000 * MS);
-        let read = |ear: &mut Ear, at: u64, last: u64| ear.hear((at * MS, last * MS), SILENCE);
-        assert_eq!(read(&mut again, 10_100, 7000), Hears::NotYet);
-        assert_eq!(read(&mut again, 10_600, 10_500), Hears::Something);
-        assert_eq!(read(&mut again, 11_600, 10_500), Hears::NoMore);
+    fn the_time_before_a_reinstallation_is_no_pause_of_the_stream() {
+        let mut again = Receiver::new(10_000 * MS);
+        let read = |to: &mut Receiver, at: u64, last: u64| to.update((at * MS, last * MS), SILENCE);
+        assert_eq!(read(&mut again, 10_100, 7000), Reception::Pending);
+        assert_eq!(read(&mut again, 10_600, 10_500), Reception::Active);
+        assert_eq!(read(&mut again, 11_600, 10_500), Reception::Stopped);
     }
 
     #[test]
-    fn a_slow_stream_is_silent_once_and_then_known() {
-        let mut ear = Ear::new(0);
-        let fast = heard(&mut ear, (2000, 20_000), 20);
-        assert_eq!(fast, [Hears::Something]);
-        let slow = heard(&mut ear, (20_000, 27_000), 3000);
-        assert!(slow.contains(&Hears::NoMore), "{slow:?}");
-        let slow = heard(&mut ear, (27_000, 200_000), 3000);
-        assert_eq!(slow, [Hears::Something]);
-        // One that is fast again is held to it after a while.
-        heard(&mut ear, (200_000, 300_000), 20);
+    fn a_slow_stream_is_silent_once_and_then_recognised() {
+        let mut receiver = Receiver::new(0);
+        let fast = receptions(&mut receiver, (2000, 20_000), 20);
+        assert_eq!(fast, [Reception::Active]);
+        let slow = receptions(&mut receiver, (20_000, 27_000), 3000);
+        assert!(slow.contains(&Reception::Stopped), "{slow:?}");
+        let slow = receptions(&mut receiver, (27_000, 200_000), 3000);
+        assert_eq!(slow, [Reception::Active]);
+        // A stream that is fast again is judged by that after a while.
+        receptions(&mut receiver, (200_000, 300_000), 20);
         assert_eq!(
-            ear.hear((301_500 * MS, 299_980 * MS), SILENCE),
-            Hears::NoMore
+            receiver.update((301_500 * MS, 299_980 * MS), SILENCE),
+            Reception::Stopped
         );
     }
 }

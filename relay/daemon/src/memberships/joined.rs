@@ -1,4 +1,4 @@
-//! The memberships that are joined, held equal to what is wanted.
+//! The joined memberships, kept equal to the wanted ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -9,42 +9,42 @@ use sys::membership::{Error, Listed, Membership, Memberships};
 
 use super::wanted::of_any;
 
-/// What is joined and what could not be.
+/// The joined memberships and those that failed.
 #[derive(Debug, Default)]
 pub(crate) struct Joined {
     set: Memberships,
     failed: BTreeMap<Membership, String>,
-    /// What nobody wants any more and is left by then.
+    /// Memberships no longer wanted, and when they are left.
     lingering: BTreeMap<Membership, Instant>,
-    /// Of the rules, when it was last looked at who may linger.
+    /// The generation of the rules for which lingering was last checked.
     generation: u64,
-    /// More than so many memberships are held by nothing that lingers; 0: not known.
+    /// The most memberships that may be held while some linger; 0: no limit set.
     most: usize,
     /// When the kernel's lists were last read, and how long that took.
-    looked: Option<(Instant, Duration)>,
-    /// Whether something happened to the host's network since.
+    listed: Option<(Instant, Duration)>,
+    /// Whether the host's network has changed since.
     is_doubtful: bool,
 }
 
-/// Reading the kernel's lists takes at most one part of so many of the time: 20,000 groups take some
+/// Reading the kernel's lists takes at most one in this many parts of the time: 20,000 groups take some
 /// tenths of a second, and are therefore not compared every second.
 const REST: u32 = 50;
-/// The same while no notification of the host's network comes: lost ones are rare.
+/// The same while the host's network is unchanged: lost memberships are rare then.
 const LONG_REST: u32 = 5_000;
 
 impl Joined {
-    /// Joins what is wanted and not joined yet; nothing is left. All or nothing: if a join fails,
+    /// Joins wanted memberships that are not joined yet, and leaves none. All or nothing: if a join fails,
     /// those made before it are undone.
     pub(crate) fn require(&mut self, wanted: &BTreeSet<Membership>) -> Result<(), Error> {
         let mut made = Vec::new();
         self.lingering
             .retain(|membership, _| !wanted.contains(membership));
-        let coming = wanted
+        let missing = wanted
             .iter()
             .filter(|membership| !self.set.holds(membership));
-        self.make_room(coming.count());
+        self.make_room(missing.count());
         for membership in wanted {
-            // What failed before this change is not this change's fault.
+            // A join that failed before this change does not fail the change.
             if self.set.holds(membership) || self.failed.contains_key(membership) {
                 continue;
             }
@@ -59,8 +59,8 @@ impl Joined {
         Ok(())
     }
 
-    /// Joins and leaves until exactly `wanted` is joined; what fails is remembered and tried again
-    /// by the next call.
+    /// Joins and leaves until exactly `wanted` is joined; failures are recorded and tried again by the
+    /// next call.
     pub(crate) fn settle(&mut self, wanted: &BTreeSet<Membership>) {
         self.lingering
             .retain(|membership, _| !wanted.contains(membership));
@@ -74,38 +74,38 @@ impl Joined {
         self.failed = errors.into_iter().filter_map(failure).collect();
     }
 
-    /// Has what is joined looked at sooner: something happened to the host's network.
+    /// Makes the next check due sooner: the host's network has changed.
     pub(crate) const fn doubt(&mut self) {
         self.is_doubtful = true;
     }
 
-    /// Says whether it is time to compare what is held with what is there.
-    pub(crate) fn is_look_due(&self) -> bool {
+    /// Returns whether it is time to compare the memberships with the kernel's lists.
+    pub(crate) fn is_check_due(&self) -> bool {
         let rest = if self.is_doubtful { REST } else { LONG_REST };
         !self.set.is_empty()
             && self
-                .looked
+                .listed
                 .is_none_or(|(at, took)| at.elapsed() >= took * rest)
     }
 
-    /// Gives up what is held and not there, if it is time to look, so that the next [`Joined::settle`]
-    /// joins it again, and says how much that was: an interface may have been made anew, or have been
-    /// without addresses of the family for a moment, while nobody was told.
+    /// If a check is due, gives up memberships that the kernel has lost, so that the next
+    /// [`Joined::settle`] joins them again; returns how many. An interface may have been recreated, or
+    /// have been without addresses of the family for a moment, without a notification.
     pub(crate) fn give_up_missing(&mut self) -> usize {
-        if !self.is_look_due() {
+        if !self.is_check_due() {
             return 0;
         }
-        let listed = self.look();
+        let listed = self.list();
         listed.map_or(0, |listed| self.give_up(&self.set.missing(&listed)))
     }
 
-    /// Takes over what the sockets of an earlier run joined beside what was written down, so that it
-    /// can be left; then gives up what is not there.
+    /// Takes over memberships of an earlier run's sockets that were not recorded, so that they can be
+    /// left; then gives up those that the kernel has lost.
     pub(crate) fn take_stock(&mut self) {
         if self.set.sockets().next().is_none() {
             return;
         }
-        let Some(listed) = self.look() else { return };
+        let Some(listed) = self.list() else { return };
         let memberships = self.set.claim_listed(&listed);
         if memberships > 0 {
             tracing::info!(
@@ -116,14 +116,15 @@ impl Joined {
         self.give_up(&self.set.missing(&listed));
     }
 
-    /// What the kernel lists.
-    fn look(&mut self) -> Option<Listed> {
+    /// Reads the kernel's lists.
+    fn list(&mut self) -> Option<Listed> {
         self.is_doubtful = false;
         let start = Instant::now();
         let listed = self.set.listed();
-        self.looked = Some((start, start.elapsed()));
-        let told = listed.inspect_err(|error| tracing::warn!(%error, "cannot read what is joined"));
-        told.ok()
+        self.listed = Some((start, start.elapsed()));
+        listed
+            .inspect_err(|error| tracing::warn!(%error, "cannot read what is joined"))
+            .ok()
     }
 
     fn give_up(&mut self, missing: &[Membership]) -> usize {
@@ -141,8 +142,8 @@ impl Joined {
         missing.len()
     }
 
-    /// Leaves what is not wanted any more. Last joined first: the kernel searches a device's list
-    /// from its newest entry on, and 10,000 groups are left 20 times as fast as the other way round.
+    /// Leaves memberships, last joined first: the kernel searches a device's list from its newest entry
+    /// on, and 10,000 groups are left 20 times as fast as in the other order.
     pub(crate) fn leave(&mut self, memberships: &BTreeSet<Membership>) {
         for membership in memberships.iter().rev() {
             if !self.lingering.contains_key(membership) {
@@ -151,12 +152,12 @@ impl Joined {
         }
     }
 
-    /// Holds at most so many where something lingers.
+    /// Limits the memberships while some linger.
     pub(crate) fn at_most(&mut self, memberships: usize) {
         self.most = memberships;
     }
 
-    /// Has what is left next stay for a time, each its own.
+    /// Lets memberships linger when they are left, each for its own time.
     pub(crate) fn linger(&mut self, memberships: BTreeMap<Membership, Duration>) {
         let now = Instant::now();
         let held = memberships
@@ -167,12 +168,12 @@ impl Joined {
         self.make_room(0);
     }
 
-    /// Leaves what has lingered for its time or, with other rules, may linger no more.
+    /// Leaves memberships that have lingered for their time or that other rules no longer let linger.
     pub(crate) fn end_lingering(&mut self, generation: u64, may: impl Fn(&Membership) -> bool) {
         let now = Instant::now();
-        let has_others = std::mem::replace(&mut self.generation, generation) != generation;
+        let has_other_rules = std::mem::replace(&mut self.generation, generation) != generation;
         let is_over =
-            |held: &Membership, until: &mut Instant| *until <= now || has_others && !may(held);
+            |held: &Membership, until: &mut Instant| *until <= now || has_other_rules && !may(held);
         let over: Vec<Membership> = self
             .lingering
             .extract_if(.., is_over)
@@ -183,9 +184,9 @@ impl Joined {
         }
     }
 
-    /// Leaves of what lingers that which would end first, for as many as come.
-    fn make_room(&mut self, coming: usize) {
-        while self.most > 0 && self.set.len() + coming > self.most {
+    /// Makes room for new memberships by leaving lingering ones, those that would end first.
+    fn make_room(&mut self, new: usize) {
+        while self.most > 0 && self.set.len() + new > self.most {
             let first = self.lingering.iter().min_by_key(|(_, until)| **until);
             let Some(first) = first.map(|(held, _)| *held) else {
                 return;
@@ -195,39 +196,39 @@ impl Joined {
         }
     }
 
-    /// Forgets what was joined on links that were deleted; a link that has the number now is
-    /// another one.
+    /// Drops the memberships of links that were deleted; a link that has the index now is another one.
     pub(crate) fn renew(&mut self, links: &BTreeSet<Ifindex>) {
         if links.is_empty() {
             return;
         }
-        let here = |held: &Membership| links.contains(&Ifindex(held.interface));
-        let held: Vec<Membership> = self.held().filter(here).collect();
+        let is_on_link = |held: &Membership| links.contains(&Ifindex(held.interface));
+        let held: Vec<Membership> = self.held().filter(is_on_link).collect();
         for membership in held {
             self.set.leave(membership);
         }
     }
 
-    /// Tells a link that came back what is joined on it.
+    /// Rejoins the memberships of a link that came up again.
     pub(crate) fn rejoin(&mut self, link: Ifindex) {
         for error in self.set.rejoin(link.0) {
             self.failed.extend(failure(error));
         }
     }
 
-    /// Says whether packets of a membership are asked for.
+    /// Returns whether the packets of a membership are requested, perhaps by one for any source.
     pub(crate) fn holds(&self, membership: &Membership) -> bool {
         self.set.holds(membership) || self.set.holds(&of_any(membership))
     }
 
     /// Why a membership could not be joined.
     pub(crate) fn failure(&self, membership: &Membership) -> Option<&str> {
-        let failed = self.failed.get(membership);
-        let failed = failed.or_else(|| self.failed.get(&of_any(membership)));
-        failed.map(String::as_str)
+        self.failed
+            .get(membership)
+            .or_else(|| self.failed.get(&of_any(membership)))
+            .map(String::as_str)
     }
 
-    /// What is joined.
+    /// The joined memberships.
     pub(crate) const fn set(&self) -> &Memberships {
         &self.set
     }
@@ -239,7 +240,7 @@ impl Joined {
         }
     }
 
-    /// Says whether some join failed and should be tried again.
+    /// Returns whether some join failed and should be tried again.
     pub(crate) fn is_incomplete(&self) -> bool {
         !self.failed.is_empty()
     }

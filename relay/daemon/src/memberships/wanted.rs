@@ -8,15 +8,15 @@ use compile::{InputView, Join, RuleView};
 use rules::net::Prefix;
 use sys::membership::Membership;
 
-/// What is to be joined. A group that some rule wants from any source is joined for any, whatever
+/// The wanted memberships. A group that some rule wants from any source is joined for any source, whatever
 /// sources others name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    /// How many joins want each.
+    /// The number of joins that want each.
     counts: BTreeMap<Membership, isize>,
 }
 
-/// A change of what is wanted.
+/// A change of the wanted memberships.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WantedDiff {
     counts: BTreeMap<Membership, isize>,
@@ -25,28 +25,28 @@ pub(crate) struct WantedDiff {
 }
 
 impl Wanted {
-    /// What is to be joined.
+    /// The memberships to join.
     pub(crate) fn memberships(&self) -> BTreeSet<Membership> {
         let wanted = self.counts.keys();
         wanted.filter(|m| self.joins(m)).copied().collect()
     }
 
-    /// Says whether something wanted is joined by itself.
+    /// Returns whether a wanted membership is joined itself, and not covered by one for any source.
     fn joins(&self, wanted: &Membership) -> bool {
         wanted.source.is_none() || !self.counts.contains_key(&of_any(wanted))
     }
 
-    /// What changes when joins go and others come. Only the groups they name are read.
+    /// The change when joins are removed and others added. Only the groups they name are read.
     pub(crate) fn diff<'a>(
         &self,
-        gone: impl IntoIterator<Item = &'a Join>,
-        come: impl IntoIterator<Item = &'a Join>,
+        removed: impl IntoIterator<Item = &'a Join>,
+        added: impl IntoIterator<Item = &'a Join>,
     ) -> WantedDiff {
         let mut diff = WantedDiff::default();
-        for membership in gone.into_iter().flat_map(of_join) {
+        for membership in removed.into_iter().flat_map(of_join) {
             *diff.counts.entry(membership).or_default() -= 1;
         }
-        for membership in come.into_iter().flat_map(of_join) {
+        for membership in added.into_iter().flat_map(of_join) {
             *diff.counts.entry(membership).or_default() += 1;
         }
         diff.counts.retain(|_, count| *count != 0);
@@ -65,22 +65,26 @@ impl Wanted {
                 *counts.entry(*membership).or_default() += count;
             }
             counts.retain(|_, count| *count > 0);
-            let before = self.counts.range(all).map(|(membership, _)| membership);
-            let before: BTreeSet<Membership> = before.filter(|m| self.joins(m)).copied().collect();
+            let before: BTreeSet<Membership> = self
+                .counts
+                .range(all)
+                .map(|(membership, _)| *membership)
+                .filter(|membership| self.joins(membership))
+                .collect();
             let from_any = counts.contains_key(&any);
-            let after = counts
+            let after: BTreeSet<Membership> = counts
                 .into_keys()
-                .filter(|m| m.source.is_none() || !from_any);
-            let after: BTreeSet<Membership> = after.collect();
+                .filter(|membership| membership.source.is_none() || !from_any)
+                .collect();
             diff.join.extend(after.difference(&before));
             diff.leave.extend(before.difference(&after));
         }
         diff
     }
 
-    /// Takes a change over.
+    /// Applies a change.
     pub(crate) fn apply(&mut self, diff: WantedDiff) {
-        let many = diff.counts.len() > self.counts.len();
+        let is_large = diff.counts.len() > self.counts.len();
         for (membership, change) in diff.counts {
             let count = self.counts.entry(membership).or_default();
             *count += change;
@@ -88,24 +92,24 @@ impl Wanted {
                 self.counts.remove(&membership);
             }
         }
-        if many {
-            // Made anew from a sorted list, its nodes are full.
+        if is_large {
+            // Rebuilt from a sorted list, the map's nodes are full.
             self.counts = std::mem::take(&mut self.counts).into_iter().collect();
         }
     }
 }
 
-/// What rules need joined.
+/// The joins that rules need.
 pub(crate) fn of_rules(rules: &[Arc<RuleView>]) -> impl Iterator<Item = &Join> {
     rules.iter().flat_map(|rule| of_inputs(&rule.inputs))
 }
 
-/// What inputs need joined.
+/// The joins that inputs need.
 pub(crate) fn of_inputs(inputs: &[InputView]) -> impl Iterator<Item = &Join> {
     inputs.iter().flat_map(|input| &input.joins)
 }
 
-/// The memberships one join stands for: each group of its range, each source.
+/// The memberships of a join: one for each group of its range and each source.
 pub(crate) fn of_join(join: &Join) -> impl Iterator<Item = Membership> + '_ {
     let sources: Vec<Option<IpAddr>> = if join.sources.is_empty() {
         vec![None]
@@ -213,14 +217,14 @@ mod tests {
         );
     }
 
-    /// What rules want where nothing was wanted before.
+    /// The memberships that rules want.
     fn of(rules: &[Arc<RuleView>]) -> Wanted {
         let mut wanted = Wanted::default();
         wanted.apply(wanted.diff([], of_rules(rules)));
         wanted
     }
 
-    /// Rules of few groups and sources, so that they meet.
+    /// Rules of few groups and sources, so that they overlap.
     fn few() -> impl Strategy<Value = Vec<Arc<RuleView>>> {
         let sources = proptest::sample::subsequence(vec!["10.0.0.5", "10.0.0.6"], 0..=2);
         let joins = (0_u8..3, sources)
@@ -231,11 +235,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_change_comes_to_the_same_as_all_anew(stay in few(), go in few(), come in few()) {
+        fn a_change_equals_a_full_computation(stay in few(), removed in few(), added in few()) {
             let all = |a: &[Arc<RuleView>], b: &[Arc<RuleView>]| of(&[a, b].concat());
-            let mut wanted = all(&stay, &go);
-            let expected = all(&stay, &come);
-            let diff = wanted.diff(of_rules(&go), of_rules(&come));
+            let mut wanted = all(&stay, &removed);
+            let expected = all(&stay, &added);
+            let diff = wanted.diff(of_rules(&removed), of_rules(&added));
             prop_assert!(diff.join.is_disjoint(&wanted.memberships()));
             prop_assert!(diff.leave.is_subset(&wanted.memberships()));
             wanted.apply(diff);

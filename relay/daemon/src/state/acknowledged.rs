@@ -1,5 +1,5 @@
-//! Trouble of rules that somebody sees to: who, since when and why, until it is over. Kept over restarts
-//! and reboots.
+//! Acknowledged trouble of rules: by whom, when and why, until it is over. It survives restarts and
+//! reboots.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use observe::events::{Begin, Delivery, Events};
 use parking_lot::Mutex;
 use sys::whole_file;
 
-/// Events behind which a rule's trouble, or the rule, is no more.
+/// Events that end a rule's trouble, or the rule.
 const OVER: [&str; 6] = [
     DROPS_ENDED,
     LINE_UP,
@@ -23,7 +23,7 @@ const OVER: [&str; 6] = [
     STREAM_UP,
 ];
 
-/// What is acknowledged, by rule, and the file that has it; none where nothing is kept.
+/// The acknowledgements by rule, and their file; `None`: in memory only.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Acknowledged {
     path: Option<PathBuf>,
@@ -31,42 +31,42 @@ pub(crate) struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Reads what an instance keeps in its directory.
+    /// Reads the acknowledgements in an instance's directory.
     pub(crate) fn open(directory: &Path) -> Self {
         let path = directory.join("acknowledged.json");
         let text = fs::read(&path).unwrap_or_default();
-        let known = serde_json::from_slice(&text).unwrap_or_default();
+        let by_rule = serde_json::from_slice(&text).unwrap_or_default();
         Self {
             path: Some(path),
-            by_rule: Arc::new(Mutex::new(known)),
+            by_rule: Arc::new(Mutex::new(by_rule)),
         }
     }
 
-    /// Writes down that a rule's trouble is acknowledged, or is not.
-    pub(crate) fn set(&self, rule: &str, what: Option<Acknowledgement>) -> io::Result<()> {
-        let mut known = self.by_rule.lock();
-        let mut next = known.clone();
-        match what {
-            Some(what) => next.insert(rule.to_owned(), what),
+    /// Sets or removes the acknowledgement of a rule's trouble.
+    pub(crate) fn set(&self, rule: &str, new: Option<Acknowledgement>) -> io::Result<()> {
+        let mut by_rule = self.by_rule.lock();
+        let mut next = by_rule.clone();
+        match new {
+            Some(new) => next.insert(rule.to_owned(), new),
             None => next.remove(rule),
         };
-        if let Some(path) = self.path.as_ref().filter(|_| next != *known) {
+        if let Some(path) = self.path.as_ref().filter(|_| next != *by_rule) {
             whole_file::replace(path, &serde_json::to_vec(&next)?)?;
         }
-        *known = next;
+        *by_rule = next;
         Ok(())
     }
 
-    /// A rule's counters with what is acknowledged of how it does now.
+    /// A rule's counters with the acknowledgement of its current condition.
     pub(crate) fn shown(&self, rule: RuleStats) -> RuleStats {
         let acknowledged = self.by_rule.lock().get(&rule.name).cloned();
         RuleStats {
-            acknowledged: acknowledged.filter(|known| known.condition == rule.condition()),
+            acknowledged: acknowledged.filter(|entry| entry.condition == rule.condition()),
             ..rule
         }
     }
 
-    /// Forgets what is over.
+    /// Removes acknowledgements whose trouble is over.
     pub(crate) async fn follow(self, events: Events) {
         let mut events = events.subscribe(Begin::Recent(0), false);
         while let Some(delivery) = events.next().await {

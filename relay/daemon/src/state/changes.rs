@@ -1,5 +1,5 @@
 //! The log of changes: who changed what, in lines of JSON, over restarts and reboots. It is bounded; its
-//! oldest lines go. A line that was not written to its end when power failed is cut off and told.
+//! oldest lines are removed. A line that was torn by a power failure is cut off and reported.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -12,30 +12,30 @@ use sys::whole_file;
 
 use super::lines::Lines;
 
-/// What is kept of it: changes, and bytes.
+/// The most changes and bytes of the log.
 const CHANGES_MAX: usize = 10_000;
 const BYTES_MAX: u64 = 32 << 20;
 
-/// How much goes where there is too much: one in so many.
+/// When the log is full, one in this many parts is removed.
 const PART: usize = 10;
 
-/// The log as the supervisor writes it.
+/// The log, opened for writing.
 #[derive(Debug)]
 pub(crate) struct ChangeLog {
     path: PathBuf,
     lines: Lines,
     count: usize,
-    /// Lines that found no room, for later.
-    behind: VecDeque<Vec<u8>>,
+    /// Lines that could not be written yet.
+    backlog: VecDeque<Vec<u8>>,
 }
 
 impl ChangeLog {
-    /// Where an instance keeps it.
+    /// The path of an instance's log.
     pub(crate) fn path(directory: &Path) -> PathBuf {
         directory.join("changes.log")
     }
 
-    /// Has what was written so far outlive a power failure, which takes a disk's time.
+    /// Syncs the log to disk, so that it survives a power failure; slow.
     pub(crate) fn sync(directory: &Path) -> io::Result<()> {
         match File::open(Self::path(directory)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -43,12 +43,16 @@ impl ChangeLog {
         }
     }
 
-    /// Opens it, and cuts off what was not written to its end.
+    /// Opens it, and cuts off a torn line at its end.
     pub(crate) fn open(directory: &Path) -> io::Result<Self> {
         let path = Self::path(directory);
-        let mut open = OpenOptions::new();
-        let open = open.read(true).write(true).create(true).truncate(false);
-        let file = open.mode(0o600).open(&path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)?;
         let text = fs::read(&path)?;
         let whole = whole(&text);
         let torn = text.len() - whole.len();
@@ -64,11 +68,11 @@ impl ChangeLog {
             path,
             lines: Lines::new(file, whole.len() as u64),
             count: lines(whole).count(),
-            behind: VecDeque::new(),
+            backlog: VecDeque::new(),
         })
     }
 
-    /// Writes a line that does not count before [`Self::commit`]; how many bytes it has.
+    /// Writes a line that is not valid before [`Self::commit`]; returns its length in bytes.
     pub(crate) fn prepare(&mut self, record: &ChangeRecord) -> io::Result<usize> {
         let line = self.line(record)?;
         self.catch_up()?;
@@ -78,37 +82,37 @@ impl ChangeLog {
         Ok(line.len())
     }
 
-    /// Has it count.
+    /// Makes the prepared line valid.
     pub(crate) fn commit(&mut self, bytes: usize) -> io::Result<()> {
         self.count += 1;
         self.lines.commit(bytes)
     }
 
-    /// Takes it back.
+    /// Discards the prepared line.
     pub(crate) fn abort(&self) {
-        // What is left is written over by the next.
+        // If that fails, the next line overwrites it.
         let _ = self.lines.abort();
     }
 
-    /// Writes down what happened, now or as soon as there is room.
+    /// Writes a change, now or as soon as there is room.
     pub(crate) fn append(&mut self, record: &ChangeRecord) -> io::Result<()> {
-        if self.behind.len() < CHANGES_MAX {
+        if self.backlog.len() < CHANGES_MAX {
             let line = self.line(record)?;
-            self.behind.push_back(line);
+            self.backlog.push_back(line);
         }
         self.catch_up()
     }
 
-    /// Writes down what found no room before.
+    /// Writes the lines that could not be written before.
     pub(crate) fn catch_up(&mut self) -> io::Result<()> {
-        while let Some(line) = self.behind.pop_front() {
+        while let Some(line) = self.backlog.pop_front() {
             let written = self.make_room(line.len()).and_then(|()| {
                 self.lines.prepare(&line)?;
                 self.lines.commit(line.len())
             });
             if let Err(error) = written {
                 let _ = self.lines.abort();
-                self.behind.push_front(line);
+                self.backlog.push_front(line);
                 return Err(self.named(&error));
             }
             self.count += 1;
@@ -122,37 +126,37 @@ impl ChangeLog {
         Ok(line)
     }
 
-    /// Where there is no room for one more, has the oldest go.
+    /// Removes the oldest lines if there is no room for one more.
     fn make_room(&mut self, bytes: usize) -> io::Result<()> {
         let length = self.lines.length();
-        let there_is = self.count < CHANGES_MAX && length + bytes as u64 <= BYTES_MAX;
-        if there_is {
+        if self.count < CHANGES_MAX && length + bytes as u64 <= BYTES_MAX {
             return Ok(());
         }
-        let text = fs::read(&self.path)?;
-        let text = whole(&text);
+        let bytes = fs::read(&self.path)?;
+        let text = whole(&bytes);
         let all: Vec<&[u8]> = lines(text).collect();
         let mut order: Vec<usize> = (0..all.len()).collect();
-        // A link that comes and goes all night leaves what people did where it is.
-        order.sort_by_key(|at| !is_of_world(all[*at]));
+        // A link that flaps all night must not displace the changes of people.
+        order.sort_by_key(|index| !is_automatic(all[*index]));
         let (mut count, mut length) = (all.len(), text.len() as u64);
-        let goes = order.into_iter().take_while(|at| {
+        let excess = order.into_iter().take_while(|index| {
             let is_much = count > CHANGES_MAX - CHANGES_MAX / PART
                 || length > BYTES_MAX - BYTES_MAX / PART as u64;
             count -= 1;
-            length -= all[*at].len() as u64 + 1;
+            length -= all[*index].len() as u64 + 1;
             is_much
         });
-        let goes: BTreeSet<usize> = goes.collect();
-        let stays = all.iter().enumerate().filter(|(at, _)| !goes.contains(at));
-        let kept: Vec<u8> = stays
+        let removed: BTreeSet<usize> = excess.collect();
+        let numbered = all.iter().enumerate();
+        let retained: Vec<u8> = numbered
+            .filter(|(index, _)| !removed.contains(index))
             .flat_map(|(_, line)| [line, &b"\n"[..]].concat())
             .collect();
-        whole_file::replace(&self.path, &kept)?;
-        let file = OpenOptions::new().write(true).open(&self.path);
-        let file = file.map_err(|error| self.named(&error))?;
-        self.lines = Lines::new(file, kept.len() as u64);
-        self.count = all.len() - goes.len();
+        whole_file::replace(&self.path, &retained)?;
+        let opened = OpenOptions::new().write(true).open(&self.path);
+        let file = opened.map_err(|error| self.named(&error))?;
+        self.lines = Lines::new(file, retained.len() as u64);
+        self.count = all.len() - removed.len();
         Ok(())
     }
 
@@ -161,36 +165,37 @@ impl ChangeLog {
     }
 }
 
-/// Whether a line tells of what no person did.
-fn is_of_world(line: &[u8]) -> bool {
+/// Returns whether a line records a change that no person made.
+fn is_automatic(line: &[u8]) -> bool {
     let record = serde_json::from_slice::<ChangeRecord>(line);
     record.map_or(true, |record| {
         matches!(record.by.via, Via::Link | Via::Name)
     })
 }
 
-/// The generation after the last change of a log that is not open.
+/// The generation after the last change of a log, read without opening it for writing.
 pub(crate) fn last_generation(path: &Path) -> u64 {
     last_of(whole(&fs::read(path).unwrap_or_default()))
 }
 
-/// Reads the last changes, the oldest first, each with what became of it since.
+/// Reads the last changes, the oldest first, each with its final outcome.
 pub(crate) fn read(path: &Path, last: usize) -> io::Result<Vec<ChangeRecord>> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         read => read?,
     };
     let all: Vec<&[u8]> = lines(whole(&text)).collect();
-    let told = all.iter().skip(all.len().saturating_sub(last));
-    let mut records: Vec<ChangeRecord> = told
+    let mut records: Vec<ChangeRecord> = all
+        .iter()
+        .skip(all.len().saturating_sub(last))
         .filter_map(|line| serde_json::from_slice(line).ok())
         .collect();
-    settle(&mut records);
+    resolve_outcomes(&mut records);
     Ok(records)
 }
 
-/// Has changes that were to be confirmed say what later lines say of them.
-fn settle(records: &mut [ChangeRecord]) {
+/// Sets the outcome of changes that waited to be confirmed from later lines.
+fn resolve_outcomes(records: &mut [ChangeRecord]) {
     let ends: Vec<(u64, Outcome)> = records
         .iter()
         .filter_map(|record| Some((record.of?, record.outcome?)))
@@ -203,7 +208,7 @@ fn settle(records: &mut [ChangeRecord]) {
     }
 }
 
-/// What was written to its end.
+/// The complete lines of a text.
 fn whole(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| *byte == b'\n');
     &text[..end.map_or(0, |end| end + 1)]
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_prepared_counts_once_it_is_committed() {
+    fn a_prepared_line_is_valid_once_it_is_committed() {
         let directory = tempfile::tempdir().unwrap();
         let mut log = ChangeLog::open(directory.path()).unwrap();
         add(&mut log, &record(1, 3));
@@ -266,7 +271,7 @@ mod tests {
         (1..=3).for_each(|generation| add(&mut log, &record(generation, 9)));
         let text = fs::read(&log.path).unwrap();
         for length in 0..text.len() {
-            // Power loss may leave a length whose bytes never came.
+            // A power failure may leave a length without its bytes.
             let torn = [&text[..length], &[0; 5]].concat();
             fs::write(&log.path, torn).unwrap();
             let mut log = ChangeLog::open(directory.path()).unwrap();
@@ -283,18 +288,18 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_within_its_bounds_and_keeps_the_newest() {
+    fn it_stays_within_its_bounds_and_retains_the_newest() {
         let directory = tempfile::tempdir().unwrap();
         let mut log = ChangeLog::open(directory.path()).unwrap();
         for generation in 1..=20_000 {
             add(&mut log, &record(generation, 3));
             assert!(log.count <= CHANGES_MAX);
         }
-        let kept = generations(&log);
-        assert_eq!(kept.len(), log.count);
-        assert!(kept.len() >= CHANGES_MAX - CHANGES_MAX / PART);
-        let first = 20_001 - kept.len() as u64;
-        assert!(kept.iter().copied().eq(first..=20_000), "without a gap");
+        let retained = generations(&log);
+        assert_eq!(retained.len(), log.count);
+        assert!(retained.len() >= CHANGES_MAX - CHANGES_MAX / PART);
+        let first = 20_001 - retained.len() as u64;
+        assert!(retained.iter().copied().eq(first..=20_000), "without a gap");
         for generation in 20_001..20_801 {
             add(&mut log, &record(generation, 64 << 10));
             assert!(fs::metadata(&log.path).unwrap().len() <= BYTES_MAX);
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_comes_and_goes_takes_no_change_of_a_person_away() {
+    fn a_flapping_link_displaces_no_change_of_a_person() {
         let directory = tempfile::tempdir().unwrap();
         let mut log = ChangeLog::open(directory.path()).unwrap();
         add(&mut log, &record(1, 3));
@@ -318,27 +323,27 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_written_as_soon_as_there_is_some() {
+    fn a_line_without_room_is_written_as_soon_as_there_is_some() {
         let directory = tempfile::tempdir().unwrap();
         let mut log = ChangeLog::open(directory.path()).unwrap();
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let good = std::mem::replace(&mut log.lines, Lines::new(full, 0));
         let error = log.prepare(&record(1, 1)).unwrap_err().to_string();
         assert!(error.contains("changes.log: No space left"), "{error}");
-        assert!(log.append(&record(1, 1)).is_err() && !log.behind.is_empty());
+        assert!(log.append(&record(1, 1)).is_err() && !log.backlog.is_empty());
         log.lines = good;
         add(&mut log, &record(2, 1));
-        assert!(log.behind.is_empty());
+        assert!(log.backlog.is_empty());
         assert_eq!(generations(&log), [1, 2]);
     }
 
     #[test]
-    fn a_change_says_what_became_of_it() {
+    fn a_change_has_its_final_outcome() {
         let mut records = [record(1, 0), record(2, 0), record(2, 0), record(3, 0)];
         records[1].outcome = Some(Outcome::Pending);
         (records[2].outcome, records[2].of) = (Some(Outcome::Confirmed), Some(2));
         records[3].outcome = Some(Outcome::Pending);
-        settle(&mut records);
+        resolve_outcomes(&mut records);
         let outcomes = records.map(|record| record.outcome);
         let (confirmed, pending) = (Some(Outcome::Confirmed), Some(Outcome::Pending));
         assert_eq!(outcomes, [None, confirmed, confirmed, pending]);

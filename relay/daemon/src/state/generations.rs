@@ -1,5 +1,5 @@
-//! The rule sets that people made last, each as a packed configuration file that `mcr check` reads. They
-//! are written by a thread that nobody waits for: a change costs what it says, a file what all of it says.
+//! The rule sets that people made last, each as a compressed configuration file that `mcr check` reads.
+//! They are written by a thread of their own: a change costs in proportion to itself, a file to all rules.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -23,16 +23,16 @@ use crate::abort_on_panic::AbortOnPanic;
 use crate::core::export;
 use crate::state::changes::ChangeLog;
 
-/// How many are kept.
-const KEPT: usize = 50;
+/// The most sets that are stored.
+const GENERATIONS_MAX: usize = 50;
 
-/// How much longer than it worked the thread rests: a quarter of one core at most is its.
+/// The thread's pause as a multiple of its work: it uses at most a quarter of one core.
 const REST: u32 = 3;
 
-/// How long a daemon that ends waits for what is not written yet.
+/// How long a stopping daemon waits for sets that are not written yet.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The sets that are kept, below a directory.
+/// The stored sets, below a directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Generations {
     directory: PathBuf,
@@ -48,7 +48,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The file: what it is stands in its first line.
+    /// The text of the file, with the record in its first line.
     fn text(&self) -> io::Result<String> {
         let head = serde_json::to_string(&self.record)?;
         Ok(format!("# {head}\n{}", export(&self.rules, &self.settings)))
@@ -56,7 +56,7 @@ impl Waiting {
 }
 
 impl Generations {
-    /// Keeps them below an instance's directory, from now on.
+    /// Starts storing them below an instance's directory.
     pub(crate) fn start(directory: &Path) -> io::Result<Self> {
         let generations = Self {
             directory: directory.join("generations"),
@@ -67,9 +67,9 @@ impl Generations {
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
-        for left in fs::read_dir(directory)?.flatten().map(|entry| entry.path()) {
-            if left.to_string_lossy().ends_with(".new") {
-                fs::remove_file(left)?;
+        for path in fs::read_dir(directory)?.flatten().map(|entry| entry.path()) {
+            if path.to_string_lossy().ends_with(".new") {
+                fs::remove_file(path)?;
             }
         }
         let writer = generations.clone();
@@ -82,8 +82,8 @@ impl Generations {
         Ok(generations)
     }
 
-    /// Keeps the set that a change led to.
-    pub(crate) fn keep(
+    /// Stores the set after a change.
+    pub(crate) fn store(
         &self,
         record: &ChangeRecord,
         rules: &Arc<RuleSet>,
@@ -101,25 +101,26 @@ impl Generations {
         };
         let mut waiting = self.waiting.0.lock();
         waiting.insert(set.record.generation, set);
-        while waiting.len() > KEPT {
+        while waiting.len() > GENERATIONS_MAX {
             waiting.pop_first();
         }
         self.waiting.1.notify_all();
     }
 
-    /// Waits until all is written, but not for long.
+    /// Waits for a short time until all sets are written.
     pub(crate) fn finish(&self) {
         let (waiting, written) = &*self.waiting;
-        written.wait_while_for(&mut waiting.lock(), |left| !left.is_empty(), PATIENCE);
+        written.wait_while_for(&mut waiting.lock(), |sets| !sets.is_empty(), PATIENCE);
     }
 
-    /// What each kept set is, the oldest first.
+    /// The records of the stored sets, the oldest first.
     pub(crate) fn list(&self) -> Vec<ChangeRecord> {
-        // First those that wait: what is written meanwhile is found among the files.
+        // Waiting sets first: one that is written meanwhile is read from its file.
         let waiting = self.waiting.0.lock().clone();
-        let waiting = waiting.into_iter();
-        let mut records: BTreeMap<u64, ChangeRecord> =
-            waiting.map(|(number, set)| (number, set.record)).collect();
+        let mut records: BTreeMap<u64, ChangeRecord> = waiting
+            .into_iter()
+            .map(|(number, set)| (number, set.record))
+            .collect();
         for (number, path) in self.files() {
             if !records.contains_key(&number)
                 && let Some(record) = head(&path)
@@ -127,11 +128,11 @@ impl Generations {
                 records.insert(number, record);
             }
         }
-        let old = records.len().saturating_sub(KEPT);
+        let old = records.len().saturating_sub(GENERATIONS_MAX);
         records.into_values().skip(old).collect()
     }
 
-    /// The text of a kept set.
+    /// The text of a stored set.
     pub(crate) fn text(&self, number: u64) -> io::Result<String> {
         let waiting = self.waiting.0.lock().get(&number).cloned();
         match waiting {
@@ -140,19 +141,19 @@ impl Generations {
         }
     }
 
-    /// The rules and settings of a kept set.
+    /// The rules and settings of a stored set.
     pub(crate) fn load(&self, number: u64) -> io::Result<Config> {
         let file = config::ConfigFile {
             name: format!("generation {number}"),
             text: self.text(number)?,
         };
-        // What ran was permitted.
+        // The set passed the policy when it ran.
         let policy = Policy::PERMISSIVE;
         Config::load(&[file], policy).map_err(io::Error::other)
     }
 
     fn write_all(&self) -> ! {
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             let set = {
                 let mut some = self.waiting.0.lock();
@@ -165,13 +166,13 @@ impl Generations {
             let Some((number, set)) = set else { continue };
             let begun = Instant::now();
             match self.write(number, &set) {
-                Ok(()) => is_told = false,
+                Ok(()) => is_reported = false,
                 Err(error) => {
-                    if !std::mem::replace(&mut is_told, true) {
+                    if !std::mem::replace(&mut is_reported, true) {
                         let path = self.directory.display();
                         tracing::warn!("{path}: cannot keep a rule set: {error}; make room there");
                     }
-                    // It stays where it can be asked for.
+                    // It stays available in memory.
                     thread::sleep(Duration::from_secs(1));
                     continue;
                 }
@@ -182,15 +183,14 @@ impl Generations {
         }
     }
 
-    /// With it the log of changes, which would cost a change a disk's time, is made to outlive a power
-    /// failure.
+    /// Writes a set. Also syncs the log of changes to disk, which would be too slow for each change.
     fn write(&self, number: u64, set: &Waiting) -> io::Result<()> {
         ChangeLog::sync(self.directory.parent().unwrap_or(&self.directory))?;
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(set.text()?.as_bytes())?;
         whole_file::replace(&self.path(number), &packed.finish()?)?;
         let files = self.files();
-        let old = files.len().saturating_sub(KEPT);
+        let old = files.len().saturating_sub(GENERATIONS_MAX);
         for (_, path) in files.into_iter().take(old) {
             fs::remove_file(path)?;
         }
@@ -221,7 +221,7 @@ fn head(path: &Path) -> Option<ChangeRecord> {
     serde_json::from_str(line.strip_prefix("# ")?).ok()
 }
 
-/// The text of a file, which may be packed.
+/// The text of a file, which may be compressed.
 pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
     let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut text = Vec::new();
@@ -242,14 +242,14 @@ pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
     })
 }
 
-/// Bytes of a text, packed by whoever likes.
+/// The most bytes of a decompressed text, which may come from anybody.
 const TEXT_MAX: u64 = 1 << 30;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn keep(generations: &Generations, number: u64) {
+    fn store(generations: &Generations, number: u64) {
         let record = ChangeRecord {
             generation: number,
             what: "+ much\n".to_owned(),
@@ -259,15 +259,15 @@ mod tests {
             allow_link_local: number.is_multiple_of(2),
             ..Settings::default()
         };
-        generations.keep(&record, &Arc::default(), &settings.into());
+        generations.store(&record, &Arc::default(), &settings.into());
     }
 
     #[test]
-    fn the_last_are_kept_and_read_back_before_and_after_they_are_written() {
+    fn the_last_are_stored_and_read_back_before_and_after_they_are_written() {
         let directory = tempfile::tempdir().unwrap();
         let generations = Generations::start(directory.path()).unwrap();
         for number in 1..=60 {
-            keep(&generations, number);
+            store(&generations, number);
             assert_eq!(
                 generations.load(number).unwrap().settings.allow_link_local,
                 number % 2 == 0
@@ -275,9 +275,9 @@ mod tests {
             generations.finish();
         }
         for generations in [generations, Generations::start(directory.path()).unwrap()] {
-            let kept = generations.list().into_iter();
-            let kept: Vec<u64> = kept.map(|record| record.generation).collect();
-            assert!(kept.iter().copied().eq(11..=60), "{kept:?}");
+            let records = generations.list().into_iter();
+            let listed: Vec<u64> = records.map(|record| record.generation).collect();
+            assert!(listed.iter().copied().eq(11..=60), "{listed:?}");
             assert!(generations.load(60).unwrap().settings.allow_link_local);
             assert!(!generations.load(11).unwrap().settings.allow_link_local);
             assert_eq!(
@@ -288,24 +288,24 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_that_died_left_goes() {
+    fn temporary_files_of_a_dead_process_are_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let kept = directory.path().join("generations");
-        fs::create_dir(&kept).unwrap();
-        fs::write(kept.join("7.toml.new"), "half").unwrap();
+        let files = directory.path().join("generations");
+        fs::create_dir(&files).unwrap();
+        fs::write(files.join("7.toml.new"), "half").unwrap();
         let generations = Generations::start(directory.path()).unwrap();
-        keep(&generations, 8);
+        store(&generations, 8);
         generations.finish();
         assert!(generations.files().into_keys().eq([8]));
-        assert_eq!(kept.read_dir().unwrap().count(), 1);
+        assert_eq!(files.read_dir().unwrap().count(), 1);
     }
 
     #[test]
-    fn what_is_being_written_is_listed_at_any_moment() {
+    fn a_set_that_is_being_written_is_listed_at_any_moment() {
         let directory = tempfile::tempdir().unwrap();
         let generations = Generations::start(directory.path()).unwrap();
         for number in 1..=20 {
-            keep(&generations, number);
+            store(&generations, number);
             while generations.waiting.0.lock().contains_key(&number) {
                 let last = generations.list().pop().unwrap();
                 assert_eq!(last.generation, number);

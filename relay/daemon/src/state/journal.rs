@@ -1,5 +1,5 @@
-//! What is remembered on disk and changes often by a little: a snapshot, and a journal of the changes
-//! since, so that a change costs what it says and not what all of it says.
+//! State on disk with frequent small changes: a snapshot, and a journal of the changes since, so that a
+//! change costs in proportion to itself and not to the whole state.
 //!
 //! The journal begins with a digest of the snapshot it continues. A process killed between a new
 //! snapshot and its journal leaves the new one with the old journal, which is then not read; one
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::lines::Lines;
 
-/// How long a journal may grow behind a snapshot that is shorter, in bytes.
+/// How long a journal may grow after a shorter snapshot, in bytes.
 const ROOM: usize = 64 * 1024;
 
 /// A snapshot and its journal: `NAME.json` and `NAME.log`.
@@ -30,32 +30,33 @@ struct Open {
     room: usize,
 }
 
-/// What was written and does not count yet: it takes all the room that it needs.
+/// A write that is not valid yet, but already has all the room that it needs.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Prepared {
-    /// So many bytes of lines.
+    /// Lines, by their length in bytes.
     Lines(usize),
-    /// A snapshot beside the one that counts.
+    /// A snapshot beside the valid one.
     Snapshot(Vec<u8>),
 }
 
-/// What is on disk.
+/// The contents of snapshot and journal.
 #[derive(Debug)]
-pub(crate) struct Remembered {
+pub(crate) struct Contents {
     pub(crate) snapshot: Vec<u8>,
-    /// What was added since, line by line.
+    /// The lines added since.
     pub(crate) lines: Vec<Vec<u8>>,
 }
 
-impl Remembered {
-    /// What a snapshot and a journal say.
+impl Contents {
+    /// Parses a snapshot and a journal.
     pub(crate) fn of(snapshot: Vec<u8>, journal: &[u8]) -> Self {
-        let mut lines = journal.split_inclusive(|byte| *byte == b'\n');
-        let continues = lines.next() == Some(&head(&snapshot));
-        let lines = lines.filter(|_| continues);
-        let lines = lines.filter_map(|line| line.strip_suffix(b"\n"));
-        let lines = lines.map(<[u8]>::to_vec).collect();
+        let mut all = journal.split_inclusive(|byte| *byte == b'\n');
+        let mut lines = Vec::new();
+        if all.next() == Some(&head(&snapshot)) {
+            let whole = all.filter_map(|line| line.strip_suffix(b"\n"));
+            lines.extend(whole.map(<[u8]>::to_vec));
+        }
         Self { snapshot, lines }
     }
 }
@@ -69,37 +70,37 @@ impl Journal {
         }
     }
 
-    /// Where the snapshot is.
+    /// The path of the snapshot.
     pub(crate) fn path(&self) -> &Path {
         &self.snapshot
     }
 
-    /// What was remembered, if anything was.
-    pub(crate) fn read(&self) -> io::Result<Option<Remembered>> {
+    /// Reads the contents, if there are any.
+    pub(crate) fn read(&self) -> io::Result<Option<Contents>> {
         let snapshot = match fs::read(&self.snapshot) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             read => read?,
         };
         let journal = fs::read(&self.journal).unwrap_or_default();
-        Ok(Some(Remembered::of(snapshot, &journal)))
+        Ok(Some(Contents::of(snapshot, &journal)))
     }
 
-    /// Remembers `snapshot` and nothing else, in one step.
+    /// Replaces everything by `snapshot`, atomically.
     pub(crate) fn replace(&mut self, snapshot: &[u8]) -> io::Result<()> {
         let prepared = self.prepare_snapshot(snapshot.to_vec())?;
         self.commit(prepared)
     }
 
-    /// Adds whole lines in one step; says whether it could. If not, the next thing has to be a
-    /// snapshot: the journal is as long as it may be, or cannot be written.
+    /// Adds whole lines atomically; returns whether it succeeded. If not, a snapshot has to follow: the
+    /// journal is full, or cannot be written.
     #[must_use]
     pub(crate) fn append(&mut self, lines: &[u8]) -> bool {
         let prepared = self.prepare_lines(lines);
         prepared.is_some_and(|prepared| self.commit(prepared).is_ok())
     }
 
-    /// Writes whole lines so that they do not count yet: without the last one's end. `None` where
-    /// the next thing has to be a snapshot.
+    /// Writes whole lines that are not valid yet: without the end of the last one. `None` if a snapshot
+    /// has to follow.
     pub(crate) fn prepare_lines(&mut self, lines: &[u8]) -> Option<Prepared> {
         let open = self.open.take().filter(|open| lines.len() <= open.room)?;
         open.lines.prepare(lines).ok()?;
@@ -107,7 +108,7 @@ impl Journal {
         Some(Prepared::Lines(lines.len()))
     }
 
-    /// Writes a snapshot beside the one that counts.
+    /// Writes a snapshot beside the valid one.
     pub(crate) fn prepare_snapshot(&mut self, snapshot: Vec<u8>) -> io::Result<Prepared> {
         let written = fs::write(self.temporary(), &snapshot);
         if written.is_err() {
@@ -116,7 +117,7 @@ impl Journal {
         written.map(|()| Prepared::Snapshot(snapshot))
     }
 
-    /// Has what was prepared count.
+    /// Makes a prepared write valid.
     pub(crate) fn commit(&mut self, prepared: Prepared) -> io::Result<()> {
         match (prepared, self.open.take()) {
             (Prepared::Lines(bytes), Some(mut open)) => {
@@ -133,7 +134,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Forgets what was prepared.
+    /// Discards a prepared write.
     pub(crate) fn abort(&mut self, prepared: Prepared) {
         match (prepared, &self.open) {
             (Prepared::Lines(_), Some(open)) => {
@@ -148,7 +149,7 @@ impl Journal {
         }
     }
 
-    /// Forgets everything.
+    /// Removes all files.
     pub(crate) fn remove(&mut self) {
         self.open = None;
         let _ = fs::remove_file(&self.snapshot);
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn remembers_a_snapshot_and_what_came_after_it() {
+    fn reads_a_snapshot_and_the_lines_after_it() {
         let directory = tempfile::tempdir().unwrap();
         let mut journal = Journal::new(directory.path(), "a");
         assert_eq!(texts(&journal), None);
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_prepared_counts_once_it_is_committed_and_never_when_it_is_aborted() {
+    fn a_prepared_write_is_valid_once_committed_and_never_once_aborted() {
         let directory = tempfile::tempdir().unwrap();
         let mut journal = Journal::new(directory.path(), "a");
         journal.replace(b"first").unwrap();
@@ -218,16 +219,16 @@ mod tests {
             .unwrap();
         assert_eq!(texts(&journal), Some(("first".to_owned(), of(&[]))));
         journal.abort(aborted);
-        let kept = journal.prepare_lines(b"one\ntwo\n").unwrap();
-        journal.commit(kept).unwrap();
+        let prepared = journal.prepare_lines(b"one\ntwo\n").unwrap();
+        journal.commit(prepared).unwrap();
         let expected = Some(("first".to_owned(), of(&["one", "two"])));
         assert_eq!(texts(&journal), expected);
         let aborted = journal.prepare_snapshot(b"second".to_vec()).unwrap();
         assert_eq!(texts(&journal), expected);
         journal.abort(aborted);
         assert!(journal.append(b"three\n"), "the journal goes on");
-        let kept = journal.prepare_snapshot(b"third".to_vec()).unwrap();
-        journal.commit(kept).unwrap();
+        let prepared = journal.prepare_snapshot(b"third".to_vec()).unwrap();
+        journal.commit(prepared).unwrap();
         assert_eq!(texts(&journal), Some(("third".to_owned(), of(&[]))));
     }
 
@@ -243,9 +244,8 @@ mod tests {
             let (snapshot, lines) = texts(&journal).unwrap();
             assert_eq!(snapshot, "first");
             let ends = whole[..length].iter().filter(|byte| **byte == b'\n');
-            let expected = ["one", "two"].into_iter();
-            let expected: Vec<_> = expected.take(ends.count().saturating_sub(1)).collect();
-            assert_eq!(lines, expected, "cut after {length} bytes");
+            let count = ends.count().saturating_sub(1);
+            assert_eq!(lines, ["one", "two"][..count], "cut after {length} bytes");
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
         let mut journal = Journal::new(directory.path(), "a");
         journal.replace(b"first").unwrap();
         assert!(journal.append(b"one\n"));
-        // As a process leaves it that is killed behind the new snapshot.
+        // As left by a process killed right after the new snapshot.
         fs::write(&journal.snapshot, "second").unwrap();
         assert_eq!(texts(&journal), Some(("second".to_owned(), Vec::new())));
     }

@@ -1,5 +1,5 @@
-//! A change that undoes itself unless somebody confirms it, written down before it is made: whoever finds
-//! it afterwards knows what ran before, and until when it may stay.
+//! A change that undoes itself unless it is confirmed, written before it is made: it records the previous
+//! rules and the deadline for the next daemon.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -14,27 +14,27 @@ use sys::whole_file;
 use super::running::Running;
 use crate::author::Author;
 
-/// A change that waits to be confirmed, or was undone though the files still say it.
+/// A change that waits to be confirmed, or was undone although the files still contain it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Pending {
-    /// Of the rules after it.
+    /// The generation of the rules after it.
     pub(crate) generation: u64,
     pub(crate) by: By,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
-    /// Whether it is to be written into the configuration once it is confirmed.
+    /// Whether it is written into the configuration once confirmed.
     pub(crate) save: bool,
     /// The boot in which it was made.
     boot: String,
-    /// By `CLOCK_BOOTTIME`, which nobody sets.
+    /// By `CLOCK_BOOTTIME`, which cannot be set.
     pub(crate) deadline_ns: u64,
     /// The rules of this host before it, and the settings.
     pub(crate) before: Running,
-    /// What the configuration files were then.
+    /// The digest of the configuration files at that time.
     files: String,
     /// Whether it is undone.
     pub(crate) undone: bool,
-    /// Whether this process did that at its start.
+    /// Whether this process undid it at its start.
     #[serde(skip)]
     pub(crate) undone_now: bool,
 }
@@ -60,8 +60,8 @@ impl Pending {
         }
     }
 
-    /// How long it may still wait: not at all in another boot.
-    pub(crate) fn left(&self) -> Duration {
+    /// The time left to confirm it: zero in another boot.
+    pub(crate) fn remaining(&self) -> Duration {
         if self.boot == boot() {
             Duration::from_nanos(self.deadline_ns.saturating_sub(boottime_ns()))
         } else {
@@ -69,8 +69,8 @@ impl Pending {
         }
     }
 
-    /// What a daemon begins with that finds it: what ran, while it waits; else what ran before, with what
-    /// the fleet had.
+    /// The first rules of a daemon that starts with it: the running ones while it waits; else the previous
+    /// ones, with the fleet's running rules.
     pub(crate) fn first(&self, running: Option<Running>) -> Running {
         match running {
             Some(mut running) if !self.undone => {
@@ -89,16 +89,15 @@ impl Pending {
         }
     }
 
-    /// Whether the configuration is not what it was when it was made.
+    /// Returns whether the configuration files have changed since.
     pub(crate) fn is_overtaken_by(&self, files: &str) -> bool {
         self.files != files
     }
 
-    /// Reads what an earlier process left; what cannot be read is told.
+    /// Reads the change of an earlier process; errors are logged.
     pub(crate) fn load(directory: &Path) -> Option<Self> {
         let path = path(directory);
-        let read = fs::read(&path).map(|text| serde_json::from_slice(&text));
-        match read {
+        match fs::read(&path).map(|text| serde_json::from_slice(&text)) {
             Ok(Ok(pending)) => Some(pending),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Ok(Err(error)) => {
@@ -112,12 +111,12 @@ impl Pending {
         }
     }
 
-    /// Writes it down so that it is there after the power failed.
+    /// Writes it so that it survives a power failure.
     pub(crate) fn store(&self, directory: &Path) -> io::Result<()> {
         whole_file::replace(&path(directory), &serde_json::to_vec(self)?)
     }
 
-    /// Forgets it for good.
+    /// Removes it durably.
     pub(crate) fn remove(directory: &Path) -> io::Result<()> {
         whole_file::remove(&path(directory))
     }
@@ -140,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_waits_as_long_as_it_says_and_in_no_other_boot() {
+    fn it_waits_until_its_deadline_and_in_no_other_boot() {
         let directory = tempfile::tempdir().unwrap();
         assert!(Pending::load(directory.path()).is_none());
         let before = Running::new(7, &RuleSet::default(), &Settings::default());
@@ -150,14 +149,14 @@ mod tests {
         made.store(directory.path()).unwrap();
         let mut read = Pending::load(directory.path()).unwrap();
         assert_eq!((read.generation, &read.before), (8, &before));
-        assert!(read.left() <= within && read.left() > within / 2);
+        assert!(read.remaining() <= within && read.remaining() > within / 2);
         assert!(read.is_overtaken_by("") && !read.is_overtaken_by("as they are"));
         read.deadline_ns = 1;
-        assert_eq!(read.left(), Duration::ZERO);
+        assert_eq!(read.remaining(), Duration::ZERO);
         read.deadline_ns = u64::MAX;
-        assert!(read.left() > within);
+        assert!(read.remaining() > within);
         read.boot = "another".to_owned();
-        assert_eq!(read.left(), Duration::ZERO);
+        assert_eq!(read.remaining(), Duration::ZERO);
         Pending::remove(directory.path()).unwrap();
         Pending::remove(directory.path()).unwrap();
         assert!(Pending::load(directory.path()).is_none());

@@ -1,5 +1,5 @@
-//! The running rules on disk: each change is written down before it is answered, there for the next
-//! start after a crash or a hand-over, gone after a clean stop.
+//! The running rules on disk: each change is written before it is answered. They exist for the next start
+//! after a crash or a handover, and are removed by a clean stop.
 
 use std::io;
 use std::path::Path;
@@ -9,23 +9,23 @@ use rules::document::RuleDocument;
 use rules::ruleset::RuleSet;
 use serde::{Deserialize, Serialize};
 
-use crate::state::journal::{Journal, Prepared, Remembered};
+use crate::state::journal::{Contents, Journal, Prepared};
 
 /// Version of the file's format.
 const VERSION: u32 = 1;
 
-/// What is remembered.
+/// The running rules and settings.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Running {
     version: u32,
     pub(crate) generation: u64,
     pub(crate) rules: Vec<RuleDocument>,
-    /// What there was beyond rules; earlier versions did not write it.
+    /// The settings; earlier versions did not write them.
     pub(crate) settings: Option<Settings>,
-    /// The configuration's rules as they were last read, by a daemon that handed over.
+    /// The configuration's rules as last read by a daemon that handed over.
     configured: Option<Vec<RuleDocument>>,
-    /// Its settings then.
+    /// The configuration's settings at that time.
     configured_settings: Option<Settings>,
 }
 
@@ -41,20 +41,20 @@ impl Running {
         }
     }
 
-    /// Notes the configuration as it was last read, for a daemon that hands over.
+    /// Records the configuration as last read, for a daemon that hands over.
     pub(crate) fn note(&mut self, configured: &Config) {
         self.configured = Some(configured.rules.to_documents());
         self.configured_settings = Some(configured.settings.clone());
     }
 
-    /// Has the configuration be no matter: what waits to be confirmed goes before edits.
+    /// Ignores edits of the configuration: a change that waits to be confirmed takes precedence.
     pub(crate) fn forget_configured(&mut self) {
         (self.configured, self.configured_settings) = (None, None);
     }
 
-    /// Whether the configuration was edited between the end of the daemon that handed over and
-    /// now: who edits it and restarts wants the edit. After a crash nobody asked for anything. How
-    /// a daemon is started is no matter of what runs: an edit of that takes no rules away.
+    /// Returns whether the configuration was edited since the daemon that handed over read it: an edit
+    /// followed by a restart is meant to apply. A crash applies no edit. Settings of the daemon's start do
+    /// not count: an edit of those removes no rules.
     pub(crate) fn is_overtaken_by(&self, now: &Config) -> bool {
         let rules = self.configured.as_ref();
         let settings = self.configured_settings.as_ref();
@@ -70,22 +70,22 @@ impl Running {
     }
 }
 
-/// A change of the rules, a line of the journal: the `gone` rules from place `at` on make way for
-/// `rules`. Generations without a gap say that no line is missing.
+/// A change of the rules, a line of the journal: `rules` replace the `gone` rules from position `at` on.
+/// Consecutive generations show that no line is missing.
 #[derive(Debug, Serialize, Deserialize)]
 struct Edit {
     generation: u64,
     at: usize,
     gone: usize,
     rules: Vec<RuleDocument>,
-    /// What there is beyond rules, where that changed too.
+    /// The settings, if they changed too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     settings: Option<Settings>,
 }
 
 impl Running {
-    /// What was written down, as far as it can be understood.
-    pub(crate) fn of(read: &Remembered) -> Option<Self> {
+    /// Parses the contents as far as they are valid.
+    pub(crate) fn of(read: &Contents) -> Option<Self> {
         let mut running = match serde_json::from_slice::<Self>(&read.snapshot) {
             Ok(running) if running.version == VERSION => running,
             Ok(running) => {
@@ -109,11 +109,11 @@ impl Running {
     }
 
     fn edit(&mut self, edit: Edit) -> bool {
-        let place = edit.at..edit.at.saturating_add(edit.gone);
+        let range = edit.at..edit.at.saturating_add(edit.gone);
         let fits =
-            place.end <= self.rules.len() && edit.generation == self.generation.wrapping_add(1);
+            range.end <= self.rules.len() && edit.generation == self.generation.wrapping_add(1);
         if fits {
-            self.rules.splice(place, edit.rules);
+            self.rules.splice(range, edit.rules);
             self.settings = edit.settings.or(self.settings.take());
             self.generation = edit.generation;
         }
@@ -121,7 +121,7 @@ impl Running {
     }
 }
 
-/// Where the running rules are kept on disk.
+/// The running rules on disk.
 #[derive(Debug)]
 pub(crate) struct RunningStore {
     journal: Journal,
@@ -134,8 +134,8 @@ impl RunningStore {
         }
     }
 
-    /// Reads what a daemon left that did not stop cleanly. What cannot be understood is reported
-    /// and not used.
+    /// Reads the running rules of a daemon that did not stop cleanly. Invalid ones are logged and not
+    /// used.
     pub(crate) fn load(&self) -> Option<Running> {
         let path = self.journal.path().display();
         match self.journal.read() {
@@ -147,20 +147,20 @@ impl RunningStore {
         }
     }
 
-    /// Writes down what will run, rules and settings, as it becomes from what ran before: in the time
-    /// that the difference takes. It does not count before [`Self::commit`].
+    /// Writes the change from the previous rules and settings to new ones, in time proportional to the
+    /// difference. It is not valid before [`Self::commit`].
     pub(crate) fn prepare_change(
         &mut self,
         generation: u64,
         before: (&RuleSet, &Settings),
         (rules, settings): (&RuleSet, &Settings),
     ) -> io::Result<Prepared> {
-        let (at, gone, come) = rules.difference_to(before.0);
+        let (at, gone, added) = rules.difference_to(before.0);
         let edit = Edit {
             generation,
             at,
             gone,
-            rules: come.into_iter().map(RuleDocument::from).collect(),
+            rules: added.into_iter().map(RuleDocument::from).collect(),
             settings: (settings != before.1).then(|| settings.clone()),
         };
         let mut line = serde_json::to_vec(&edit)?;
@@ -172,27 +172,27 @@ impl RunningStore {
         self.journal.prepare_snapshot(serde_json::to_vec(&running)?)
     }
 
-    /// Has what was prepared count.
+    /// Makes a prepared change valid.
     pub(crate) fn commit(&mut self, prepared: Prepared) -> io::Result<()> {
         self.journal.commit(prepared)
     }
 
-    /// Forgets what was prepared.
+    /// Discards a prepared change.
     pub(crate) fn abort(&mut self, prepared: Prepared) {
         self.journal.abort(prepared);
     }
 
-    /// Where it is.
+    /// The path of the snapshot.
     pub(crate) fn path(&self) -> &Path {
         self.journal.path()
     }
 
-    /// Writes all of them down, in one step.
+    /// Writes all of them, atomically.
     pub(crate) fn save(&mut self, running: &Running) -> io::Result<()> {
         self.journal.replace(&serde_json::to_vec(running)?)
     }
 
-    /// Forgets, after a clean stop.
+    /// Removes them, after a clean stop.
     pub(crate) fn remove(&mut self) {
         self.journal.remove();
     }
@@ -223,8 +223,8 @@ mod tests {
         RuleSet::from_documents(&documents, Policy::default()).unwrap()
     }
 
-    /// Sets as they follow from one another: added, removed, replaced in place, all at once; the
-    /// settings change with the second and the last.
+    /// A sequence of sets: rules are added, removed, replaced in place, and all at once; the settings
+    /// change with the second and the last.
     fn history() -> Vec<(RuleSet, Settings)> {
         let mut sets = vec![set(&["a", "b", "c"])];
         let changes: [(&[&str], &[&str]); 5] = [
@@ -246,11 +246,11 @@ mod tests {
             allow_link_local: (2..last).contains(&at),
             ..Settings::default()
         };
-        let all = sets.into_iter().enumerate();
-        all.map(|(at, set)| (set, settings(at))).collect()
+        let numbered = sets.into_iter().enumerate();
+        numbered.map(|(at, set)| (set, settings(at))).collect()
     }
 
-    /// Whoever may write there may leave any number.
+    /// A file may contain any number.
     #[test]
     fn a_change_follows_the_last_generation() {
         let directory = tempfile::tempdir().unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_on_from_the_last_change_that_was_written_down_whole() {
+    fn continues_from_the_last_change_that_was_written_completely() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = RunningStore::new(directory.path());
         let sets = history();
@@ -310,7 +310,7 @@ mod tests {
             let at = ends.count().saturating_sub(1);
             assert_eq!(store.load(), Some(expected(at)), "cut after {length} bytes");
         }
-        // A line that is missing or damaged ends it too, whatever follows.
+        // A missing or damaged line ends it too, whatever follows.
         let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
         fs::write(&log, [lines[0], lines[1], lines[3]].concat()).unwrap();
         assert_eq!(store.load(), Some(expected(1)));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edited_configuration_counts_after_a_hand_over_and_not_after_a_crash() {
+    fn an_edited_configuration_applies_after_a_handover_and_not_after_a_crash() {
         let same = Config::default();
         let mut edited = Config::default();
         edited.settings.allow_link_local = true;
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_use_what_it_does_not_understand() {
+    fn does_not_use_invalid_contents() {
         let directory = tempfile::tempdir().unwrap();
         let store = RunningStore::new(directory.path());
         for text in ["", "{", "{\"version\":9,\"generation\":1,\"rules\":[]}"] {

@@ -1,4 +1,4 @@
-//! Changes of rules and of the host, carried out whole or not at all.
+//! Changes of rules and of the host, applied completely or not at all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use crate::dataplane_thread;
 use crate::state::pending::Pending;
 use crate::states;
 
-/// What everybody may see of a change that is to be confirmed.
-fn told(pending: &Pending) -> view::Pending {
+/// The published part of a change that waits to be confirmed.
+fn to_view(pending: &Pending) -> view::Pending {
     view::Pending {
         generation: pending.generation,
         by: pending.by.clone(),
@@ -38,10 +38,10 @@ fn told(pending: &Pending) -> view::Pending {
     }
 }
 
-/// Lines of a change that who was slower is told.
-const WHAT_TOLD: usize = 5;
+/// The most lines of the other change in a conflict's message.
+const CONFLICT_LINES: usize = 5;
 
-/// Rules in a change whose reading takes memory that is worth giving back.
+/// From this many changed rules on, trimming the heap afterwards is worthwhile.
 const MANY: usize = 256;
 
 impl Supervisor {
@@ -50,38 +50,39 @@ impl Supervisor {
         request: &Request,
         author: &Author,
     ) -> Result<Change, Refused> {
-        let asked = block_in_place(|| self.resolve(request))?;
+        let config = block_in_place(|| self.resolve(request))?;
         let awaiting = self.awaiting_restart_by(request);
-        let change = self.change_to(asked, author).await?;
+        let change = self.change_to(config, author).await?;
         if let Request::Replace(_) = request {
             self.forget_undone();
         }
         Ok(with_warnings(change, awaiting))
     }
 
-    /// What a request comes to; who was faster is named.
+    /// The rules and settings that a request results in; a conflict names the other author.
     pub(super) fn resolve(&self, request: &Request) -> Result<Config, Refused> {
-        let resolved = self.core.resolve(request);
-        resolved.map_err(|refused| self.name_who(refused))
+        self.core
+            .resolve(request)
+            .map_err(|refused| self.name_author(refused))
     }
 
-    /// Refuses what is meant for rules of another generation.
+    /// Refuses a change for rules of another generation.
     pub(super) fn insist(&self, generation: Option<u64>) -> Result<(), Refused> {
-        let insisted = self.core.insist(generation);
-        insisted.map_err(|refused| self.name_who(refused))
+        self.core
+            .insist(generation)
+            .map_err(|refused| self.name_author(refused))
     }
 
-    fn name_who(&self, refused: Refused) -> Refused {
+    fn name_author(&self, refused: Refused) -> Refused {
         match refused {
             Refused::Conflict {
                 running,
                 asked,
                 who,
             } => {
-                let last = self.last.as_ref();
-                let who = last.map_or(who, |last| {
-                    let what: Vec<&str> =
-                        last.what.lines().map(str::trim).take(WHAT_TOLD).collect();
+                let who = self.last.as_ref().map_or(who, |last| {
+                    let lines = last.what.lines().map(str::trim);
+                    let what: Vec<&str> = lines.take(CONFLICT_LINES).collect();
                     format!("{} ({})", last.by, what.join(", "))
                 });
                 Refused::Conflict {
@@ -94,45 +95,42 @@ impl Supervisor {
         }
     }
 
-    /// What of the settings that a request brings has to wait; a change of rules brings none.
+    /// The settings of a request that take effect only after a restart; a change of rules has none.
     pub(super) fn awaiting_restart_by(&self, request: &Request) -> Vec<String> {
-        match request {
+        let settings = match request {
             Request::Replace(list) => list.settings.as_ref(),
             Request::Change(_) => None,
-        }
-        .map_or_else(Vec::new, |settings| self.awaiting_restart(settings))
+        };
+        settings.map_or_else(Vec::new, |settings| self.awaiting_restart(settings))
     }
 
-    /// Makes these the rules of the fleet on this host; those of a share that cannot be are left
-    /// out, and whoever gave them is told.
+    /// Makes these the rules of the fleet on this host; those of an invalid share are left out and
+    /// reported.
     pub(super) async fn change_fleet(
         &mut self,
-        asked: FleetRules,
+        fleet: FleetRules,
         author: &Author,
     ) -> Result<Change, Refused> {
-        let (rules, refused) = block_in_place(|| self.core.with_fleet(&asked.rules));
+        let (rules, refused) = block_in_place(|| self.core.with_fleet(&fleet.rules));
         let settings = Settings::clone(self.core.settings());
-        let wanted = Config::of(rules, settings);
-        let change = self.change_to(wanted, author).await?;
-        // Whoever asked may have gone away; that changes nothing.
-        let _ = asked.refused.send(refused);
+        let change = self.change_to(Config::of(rules, settings), author).await?;
+        // The requester may have stopped waiting.
+        let _ = fleet.refused.send(refused);
         Ok(change)
     }
 
-    /// Leaves what was joined for a time that is over.
+    /// Leaves static joins that have expired.
     pub(super) async fn end_joins(&mut self) {
-        let settings = self.core.settings();
-        let Some(join) = joins::remaining(&settings.join) else {
+        let Some(join) = joins::remaining(&self.core.settings().join) else {
             return;
         };
         let settings = Settings {
             join,
-            ..Settings::clone(settings)
+            ..Settings::clone(self.core.settings())
         };
         let rules = RuleSet::clone(self.core.rules());
-        let asked = Config::of(rules, settings);
         let author = Author::of(Via::Time, None);
-        if let Err(error) = self.change_to(asked, &author).await {
+        if let Err(error) = self.change_to(Config::of(rules, settings), &author).await {
             tracing::warn!(%error, "cannot leave what was joined for a time; trying again");
         }
     }
@@ -140,16 +138,14 @@ impl Supervisor {
     /// Makes these rules and settings the running ones.
     pub(super) async fn change_to(
         &mut self,
-        asked: Config,
+        Config {
+            rules, settings, ..
+        }: Config,
         author: &Author,
     ) -> Result<Change, Refused> {
-        let Config {
-            rules, settings, ..
-        } = asked;
-        let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
         let queries = self.core.queries(&rules, &settings);
-        let snapshot = self.watch.read(queries).await;
-        let mut snapshot = snapshot.map_err(|error| unavailable(&error))?;
+        let read = self.watch.read(queries).await;
+        let mut snapshot = read.map_err(|error| Refused::Unavailable(error.to_string()))?;
         if let Some(pending) = self.pending.take() {
             snapshot.take_up(pending);
         }
@@ -158,31 +154,33 @@ impl Supervisor {
             return Err(refused);
         }
         block_in_place(|| self.joined.renew(&snapshot.renewed));
-        let came_back = snapshot.came_back(self.core.host());
-        let host = self.known(&snapshot.host);
+        let returned = snapshot.came_back(self.core.host());
+        let host = self.shared(&snapshot.host);
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
         let conflicts = block_in_place(|| port_conflicts(self.core.rules(), &step));
         let written = block_in_place(|| self.prepare(&step, author));
-        // The fleet is not refused over what one of its hosts does besides.
-        let is_refused = author.by.via != Via::Fleet && !author.goes_back;
-        let mut free = match conflicts.is_empty() || !is_refused {
-            false => Err(Refused::Unavailable(conflicts.join("\n"))),
-            true if author.undoes.is_some() => Ok(()),
-            true => self.require_written(written.as_ref()),
+        // Conflicts with other programs on one host do not refuse a change of the fleet.
+        let may_be_refused = author.by.via != Via::Fleet && !author.goes_back;
+        let mut permitted = if may_be_refused && !conflicts.is_empty() {
+            Err(Refused::Unavailable(conflicts.join("\n")))
+        } else if author.undoes.is_some() {
+            Ok(())
+        } else {
+            self.require_written(written.as_ref())
         };
-        if free.is_ok() {
-            free = block_in_place(|| self.begin_to_wait(author, &step));
+        if permitted.is_ok() {
+            permitted = block_in_place(|| self.begin_confirmation(author, &step));
         }
-        let carried = match free {
-            Ok(()) => self.carry_over(&step, author.goes_back).await,
+        let applied = match permitted {
+            Ok(()) => self.join_and_apply(&step, author.goes_back).await,
             refused => refused,
         };
-        if let Err(refused) = carried {
-            self.end_to_wait(author);
-            self.take_back(written);
+        if let Err(refused) = applied {
+            self.cancel_confirmation(author);
+            self.abort(written);
             block_in_place(|| self.joined.settle(&self.core.wanted()));
-            // What was read of the host is true all the same, and nobody reports it again.
+            // The host was read all the same, and these changes are not reported again.
             self.host_changed(snapshot).await;
             return Err(refused);
         }
@@ -191,18 +189,20 @@ impl Supervisor {
         let contested = self.contested(&step).await;
         let mut events = events::of_change(&change, &author.by, author.message.as_deref());
         let record = written.as_ref().map(|written| written.record.clone());
-        events.extend(block_in_place(|| self.keep(written)));
-        self.finish(step, &came_back, events);
-        self.remember(record);
+        events.extend(block_in_place(|| self.commit(written)));
+        self.finish(step, &returned, events);
+        self.store_generation(record);
         self.remove_tunnels().await;
         self.follow_demand();
-        let told = contested.into_iter().chain(conflicts);
-        let warnings = told.chain(self.unsaved_warning());
+        let warnings = contested
+            .into_iter()
+            .chain(conflicts)
+            .chain(self.unsaved_warning());
         Ok(with_warnings(change, warnings.collect()))
     }
 
-    /// Joins what a step needs joined and brings it to the dataplane.
-    async fn carry_over(&mut self, step: &Step, goes_back: bool) -> Result<(), Refused> {
+    /// Joins the memberships that a step needs and applies it to the dataplane.
+    async fn join_and_apply(&mut self, step: &Step, goes_back: bool) -> Result<(), Refused> {
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
         let required = block_in_place(|| self.joined.require(&self.core.joins(step)));
         if !goes_back {
@@ -212,16 +212,16 @@ impl Supervisor {
         applied.map_err(|error| unavailable(&error))
     }
 
-    /// Says which streams that a step takes other instances take too.
+    /// Warns of streams of a step that other instances receive too.
     pub(crate) async fn contested(&self, step: &Step) -> Vec<String> {
         let set = &step.diff().set;
         let keys = set.iter().map(|(key, _)| *key).collect();
         let rivals = self.dataplane.rivals(keys).await.unwrap_or_default();
         let own = &self.identity.instance;
-        let told = rivals.iter().filter_map(|(key, theirs, other)| {
+        let warnings = rivals.iter().filter_map(|(key, theirs, other)| {
             let (_, route) = set.iter().find(|(set, _)| set == key)?;
-            let link = step.host().interfaces.get(&key.ingress);
-            let link = link.map_or_else(|| key.ingress.to_string(), |link| link.name.clone());
+            let interface = step.host().interfaces.get(&key.ingress);
+            let link = interface.map_or_else(|| key.ingress.to_string(), |link| link.name.clone());
             let part = if theirs == key {
                 String::new()
             } else {
@@ -234,10 +234,10 @@ impl Supervisor {
                 route.rule
             ))
         });
-        told.collect()
+        warnings.collect()
     }
 
-    /// Follows the host. What cannot be carried out is tried again.
+    /// Follows a change of the host. What cannot be applied is tried again.
     pub(super) async fn host_changed(&mut self, mut snapshot: Snapshot) {
         if let Some(pending) = self.pending.take() {
             snapshot.take_up(pending);
@@ -251,17 +251,17 @@ impl Supervisor {
             });
         }
         self.keep_tunnels(&mut snapshot.host).await;
-        self.dataplane.look_after();
+        self.dataplane.tick();
         block_in_place(|| self.joined.renew(&snapshot.renewed));
-        let came_back = snapshot.came_back(self.core.host());
+        let returned = snapshot.came_back(self.core.host());
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
-        let host = self.known(&snapshot.host);
+        let host = self.shared(&snapshot.host);
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
         match self.apply(&step).await {
             Ok(()) => {
                 self.reading = snapshot.reading;
-                let news = self.append_world(&step);
-                self.finish(step, &came_back, news);
+                let events = self.append_host_change(&step);
+                self.finish(step, &returned, events);
                 self.remove_tunnels().await;
                 self.follow_demand();
             }
@@ -272,20 +272,20 @@ impl Supervisor {
         }
     }
 
-    /// Writes down what of the host changed what is forwarded.
-    fn append_world(&mut self, step: &Step) -> Vec<Event> {
+    /// Logs a change of the host that changed the forwarding.
+    fn append_host_change(&mut self, step: &Step) -> Vec<Event> {
         if step.diff().is_empty() && step.cleared.is_empty() {
             return Vec::new();
         }
-        let world = events::of_host(self.core.host(), step.host());
-        let Some(by) = world.first().and_then(|first| first.by.as_deref()) else {
+        let events = events::of_host(self.core.host(), step.host());
+        let Some(by) = events.first().and_then(|first| first.by.as_deref()) else {
             return Vec::new();
         };
         let author = Author::of(by.via, by.name.clone());
-        let told = world.iter().map(|event| event.message.clone());
+        let messages = events.iter().map(|event| event.message.clone());
         let change = Change {
             generation: self.core.generation(),
-            settings: told.collect(),
+            settings: messages.collect(),
             ..Change::default()
         };
         let mut record = self.record(&author, &change);
@@ -293,8 +293,8 @@ impl Supervisor {
         block_in_place(|| self.append(&record))
     }
 
-    /// Follows what hosts listen to where outputs are on demand. What cannot be carried out is tried again
-    /// with the host.
+    /// Follows what hosts listen to on the interfaces of outputs on demand. What cannot be applied is tried
+    /// again like a change of the host.
     pub(super) async fn listening_changed(&mut self, listening: Arc<Listening>) {
         let begun = Instant::now();
         let step = block_in_place(|| self.core.step_listening(listening));
@@ -312,20 +312,20 @@ impl Supervisor {
             self.finish(step, &[], Vec::new());
         }
         if required.is_err() {
-            // What can be joined is; the rest is reported with its rule, and tried again.
+            // Joins what can be joined; the rest is reported with its rule, and tried again.
             block_in_place(|| self.joined.settle(&self.core.wanted()));
-            self.update_view_of_memberships();
+            self.update_view(None, Vec::new());
         }
-        self.demand.carried_out(begun.elapsed());
+        self.demand.rest_after(begun.elapsed());
     }
 
-    /// Listens where the outputs on demand lead to now.
+    /// Updates the interfaces that outputs on demand lead to.
     pub(crate) fn follow_demand(&self) {
         self.demand.set_links(self.core.demanded_links());
     }
 
-    /// The host to go on with: one that is as before is known by its place in memory.
-    pub(super) fn known(&self, host: &Host) -> Arc<Host> {
+    /// The host to continue with: an unchanged one keeps its `Arc`, which identifies it.
+    pub(super) fn shared(&self, host: &Host) -> Arc<Host> {
         match self.core.host() {
             same if **same == *host => Arc::clone(same),
             _ => Arc::new(host.clone()),
@@ -338,15 +338,15 @@ impl Supervisor {
             self.dataplane.apply(cleared, Vec::new()).await?;
             self.core.accept_cleared(&step.cleared);
         }
-        let (diff, mut gone) = (step.diff().clone(), step.change.removed.clone());
+        let (diff, mut removed) = (step.diff().clone(), step.change.removed.clone());
         if self.waiting().is_some() {
-            self.counters_held.append(&mut gone);
+            self.counters_held.append(&mut removed);
         }
         if !self.core.only_listening_differs(step) {
             self.prepare_hooks(step.rules_and_settings().1, step.host())
                 .await?;
         }
-        self.dataplane.apply(diff, gone).await?;
+        self.dataplane.apply(diff, removed).await?;
         self.hooks = self.dataplane.hooks().await?;
         // The first route of the userspace path has started workers.
         if let Ok(descriptors) = self.dataplane.descriptors().await {
@@ -355,8 +355,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Does all that follows once the dataplane has the table; `events` led to it.
-    pub(crate) fn finish(&mut self, step: Step, came_back: &[Ifindex], events: Vec<Event>) {
+    /// Completes a step once the dataplane has the table; `events` led to it.
+    pub(crate) fn finish(&mut self, step: Step, returned: &[Ifindex], events: Vec<Event>) {
         let Change {
             added,
             removed,
@@ -371,7 +371,7 @@ impl Supervisor {
         self.pending = None;
         let mut merging = BTreeMap::new();
         block_in_place(|| {
-            for link in came_back {
+            for link in returned {
                 self.joined.rejoin(*link);
             }
             match leaves {
@@ -392,26 +392,26 @@ impl Supervisor {
         self.update_view(recompiled.some().filter(|_| same), events);
     }
 
-    /// Makes the view anew; where it is known what changed, the other rules keep their states.
-    fn update_view(&mut self, changes: Option<&RuleChanges>, events: Vec<Event>) {
-        let before = self.view.borrow().clone();
-        let known = changes.map(|changes| (&before.states, changes));
+    /// Rebuilds the view; if the changes are given, the other rules keep their states.
+    pub(super) fn update_view(&mut self, changes: Option<&RuleChanges>, events: Vec<Event>) {
+        let view = self.view.borrow().clone();
+        let previous = changes.map(|changes| (&view.states, changes));
         let states = states::states(
             self.core.views(),
             &self.joined,
             (&self.merging, &self.hooks),
-            known,
+            previous,
         );
         self.replace_view(states, events);
     }
 
-    /// Looks again at what interfaces merge: those that nobody named, and those where what somebody
-    /// switches on by hand costs packets.
+    /// Checks GRO on interfaces again: on those that no setting names, and on those where GRO switched on by
+    /// hand costs packets.
     pub(super) fn follow_merging(&mut self) {
         let (host, table) = (self.core.host(), self.core.table());
         let settings = &self.core.settings().interface;
-        // Not handed over to another thread, which would wake up every second: it has something to do
-        // after changes only, some milliseconds.
+        // Without block_in_place, which would wake another thread every second: there is work only after
+        // changes, for some milliseconds.
         let merging = self.offload.follow(settings, host, table);
         if let Some(merging) = merging.filter(|merging| *merging != self.merging) {
             self.merging = merging;
@@ -419,7 +419,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells the dataplane what XDP may be used for, before the rules that it concerns are there.
+    /// Sets what the dataplane may use XDP for, before it has the rules concerned.
     pub(crate) async fn prepare_hooks(
         &self,
         settings: &Settings,
@@ -430,8 +430,8 @@ impl Supervisor {
         self.dataplane.set_hooks(wanted).await
     }
 
-    /// Looks again at what XDP may be used for, where it is asked for: devices lose what it takes, and
-    /// others begin to listen.
+    /// Checks again what XDP may be used for, if it is in use: devices may lose their support, and other
+    /// programs may begin to listen.
     pub(super) async fn follow_hooks(&mut self) {
         if self.hooks.inputs.is_empty() {
             return;
@@ -451,7 +451,7 @@ impl Supervisor {
         }
     }
 
-    /// Looks whether the queue behind virtual links holds what the widest rule makes.
+    /// Checks whether the queue behind virtual links is long enough for the copies of the widest rule.
     pub(super) fn follow_backlog(&mut self) {
         let (host, table) = (self.core.host(), self.core.table());
         let (kind, message) = match self.backlog.follow(table, host) {
@@ -462,19 +462,14 @@ impl Supervisor {
         self.events.publish(event(kind, backlog::NAME, message));
     }
 
-    /// Shows that what runs is written down, or is not.
-    pub(super) fn tell(&self, news: Vec<Event>) {
-        // Not in one line: the view cannot be replaced while it is borrowed.
+    /// Publishes `events` with a view whose rules keep their states.
+    pub(super) fn publish(&self, events: Vec<Event>) {
+        // A statement of its own: the view cannot be replaced while it is borrowed.
         let states = self.view.borrow().states.clone();
-        self.replace_view(states, news);
+        self.replace_view(states, events);
     }
 
-    /// Makes the view anew after the memberships changed.
-    pub(super) fn update_view_of_memberships(&mut self) {
-        self.update_view(None, Vec::new());
-    }
-
-    /// Replaces the view; then publishes `events`, which led to it, and how it differs from before.
+    /// Replaces the view; then publishes `events`, which led to it, and those of its differences.
     fn replace_view(&self, states: SharedMap<Place, Arc<RuleState>>, mut events: Vec<Event>) {
         let view = Arc::new(View {
             generation: self.core.generation(),
@@ -484,10 +479,10 @@ impl Supervisor {
             host: self.core.host().clone(),
             joins: states::joins(self.core.joined(), &self.joined),
             unsaved: self.unsaved.clone(),
-            pending: self.unconfirmed.as_ref().map(told),
+            pending: self.unconfirmed.as_ref().map(to_view),
         });
-        let before = self.view.send_replace(Arc::clone(&view));
-        events.extend(events::between(&before, &view));
+        let previous = self.view.send_replace(Arc::clone(&view));
+        events.extend(events::between(&previous, &view));
         self.events.publish_all(events);
     }
 }

@@ -1,4 +1,4 @@
-//! What the supervisor is sent: changes alone. Reads need only the view.
+//! Commands to the supervisor: only changes. Reads need only the view.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,26 +10,26 @@ use rules::document::RuleDocument;
 use rules::net::Ifindex;
 use tokio::sync::oneshot;
 
-use crate::api::api_error::Answer;
+use crate::api::api_error::Reply;
 use crate::author::Author;
 use crate::core::Request;
 
-/// A change and where to answer it.
+/// A change with the channel of its reply.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) order: Order,
     pub(crate) author: Author,
     pub(crate) turn: CancelOnce,
-    pub(crate) reply: oneshot::Sender<Answer<Change>>,
+    pub(crate) reply: oneshot::Sender<Reply<Change>>,
 }
 
 impl Command {
-    /// A command, its turn, and where its answer comes.
+    /// A command, its turn, and the receiver of its reply.
     pub(crate) fn new(
         order: Order,
         author: Author,
-    ) -> (Self, CancelOnce, oneshot::Receiver<Answer<Change>>) {
-        let (reply, answer) = oneshot::channel();
+    ) -> (Self, CancelOnce, oneshot::Receiver<Reply<Change>>) {
+        let (reply, receiver) = oneshot::channel();
         let turn = CancelOnce::default();
         let command = Self {
             order,
@@ -37,55 +37,55 @@ impl Command {
             turn: turn.clone(),
             reply,
         };
-        (command, turn, answer)
+        (command, turn, receiver)
     }
 }
 
-/// Whether a change was begun, or is not to be any more: one or the other, for good.
+/// Whether a change was begun or cancelled: one or the other, for good.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CancelOnce(Arc<OnceLock<bool>>);
 
 impl CancelOnce {
-    /// Says whether the change may begin.
+    /// Begins the change; returns `false` if it was cancelled.
     pub(crate) fn begin(&self) -> bool {
         *self.0.get_or_init(|| true)
     }
 
-    /// Calls the change off; says whether that was in time.
-    pub(crate) fn call_off(&self) -> bool {
+    /// Cancels the change; returns `false` if it had begun.
+    pub(crate) fn cancel(&self) -> bool {
         !*self.0.get_or_init(|| false)
     }
 }
 
-/// What to do.
+/// What the supervisor is to do.
 #[derive(Debug)]
 pub(crate) enum Order {
     Change(Request),
-    /// Only say what would change.
+    /// Only report what would change.
     DryRun(Request),
     /// Read the configuration again, as SIGHUP does.
     Reload,
-    /// Save what runs in the configuration.
+    /// Save the running rules and settings in the configuration.
     Save,
-    /// Have what waits to be confirmed stay.
+    /// Confirm the waiting change.
     Confirm,
-    /// Take it back, or only say what that would change; of this generation alone, where one is given.
+    /// Undo the waiting change, or only report what that would change; of this generation, if given.
     Undo {
         generation: Option<u64>,
         dry_run: bool,
     },
     /// Make these the rules of the fleet.
     Fleet(FleetRules),
-    /// Only tell what the dataplane executes for a group or address on an interface.
+    /// Only report what the dataplane executes for a group or address on an interface.
     Routes(RoutesAsked),
 }
 
-/// Where a packet comes to that somebody asks about.
+/// The interface and destination of a packet whose routes are requested.
 #[derive(Debug)]
 pub(crate) struct RoutesAsked {
     pub(crate) ingress: Ifindex,
     pub(crate) destination: IpAddr,
-    /// Told of the routes that take it, whatever its port and its sender.
+    /// Receives the routes that match it, whatever its port and its sender.
     pub(crate) table: oneshot::Sender<Table>,
 }
 
@@ -94,6 +94,6 @@ pub(crate) struct RoutesAsked {
 pub(crate) struct FleetRules {
     /// Each with its share.
     pub(crate) rules: Vec<RuleDocument>,
-    /// Told of the shares that could not be, and why.
+    /// Receives the refused shares, and why.
     pub(crate) refused: oneshot::Sender<BTreeMap<String, String>>,
 }

@@ -1,4 +1,4 @@
-//! Changes that undo themselves unless somebody confirms them.
+//! Changes that undo themselves unless they are confirmed.
 
 use std::time::Duration;
 
@@ -18,21 +18,20 @@ use crate::core::{Refused, Step, compare, joins, local};
 use crate::state::pending::Pending;
 use crate::state::running::Running;
 
-/// How long after an undoing that failed the next is tried.
+/// How long after a failed undo the next is tried.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Supervisor {
-    /// What waits to be confirmed.
+    /// The change that waits to be confirmed.
     pub(super) fn waiting(&self) -> Option<&Pending> {
         self.unconfirmed.as_ref().filter(|pending| !pending.undone)
     }
 
-    /// How long it may wait; a day where nothing does.
+    /// The time left to confirm it; a day if nothing waits.
     pub(super) fn time_to_confirm(&self) -> Duration {
-        let left = self.waiting().map(Pending::left);
-        match left {
+        match self.waiting().map(Pending::remaining) {
             Some(Duration::ZERO) if self.undoing_failed => AGAIN,
-            Some(left) => left,
+            Some(remaining) => remaining,
             None => Duration::from_secs(86_400),
         }
     }
@@ -44,12 +43,16 @@ impl Supervisor {
         };
         Err(Refused::Pending {
             by: pending.by.to_string(),
-            seconds: pending.left().as_secs_f64().ceil() as u64,
+            seconds: pending.remaining().as_secs_f64().ceil() as u64,
         })
     }
 
-    /// Writes down what to go back to, before a change that is to be confirmed.
-    pub(super) fn begin_to_wait(&mut self, author: &Author, step: &Step) -> Result<(), Refused> {
+    /// Stores the current rules before a change that is to be confirmed.
+    pub(super) fn begin_confirmation(
+        &mut self,
+        author: &Author,
+        step: &Step,
+    ) -> Result<(), Refused> {
         let (before, after) = (self.core.generation(), step.change.generation);
         let Some(within) = author.confirm.filter(|_| before != after) else {
             return Ok(());
@@ -67,15 +70,15 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Forgets a change that was not made.
-    pub(super) fn end_to_wait(&mut self, author: &Author) {
+    /// Discards the pending confirmation of a change that was not made.
+    pub(super) fn cancel_confirmation(&mut self, author: &Author) {
         if author.confirm.is_some() {
             self.unconfirmed = None;
             let _ = Pending::remove(&self.state);
         }
     }
 
-    /// Has what waits stay.
+    /// Confirms the waiting change.
     pub(super) async fn confirm(&mut self, author: &Author) -> Result<Change, ApiError> {
         let Some(pending) = self.unconfirmed.clone() else {
             return Err(ApiError::new(
@@ -97,19 +100,19 @@ impl Supervisor {
             return Err(ApiError::new(Code::Unavailable, message));
         }
         self.unconfirmed = None;
-        self.let_counters_go().await;
+        self.release_counters().await;
         let mut change = Change {
             generation: self.core.generation(),
             unchanged: self.core.rules().len(),
             ..Change::default()
         };
         let generation = pending.generation;
-        let mut news = Vec::new();
+        let mut events = Vec::new();
         if !pending.undone {
             let mut record = self.record(author, &change);
             (record.of, record.outcome) = (Some(generation), Some(Outcome::Confirmed));
             record.rules = self.core.rules().len();
-            news = block_in_place(|| self.append(&record));
+            events = block_in_place(|| self.append(&record));
             if pending.save {
                 let settings = pending.before.settings.clone().unwrap_or_default();
                 let before = RuleSet::from_documents(&pending.before.rules, Policy::PERMISSIVE);
@@ -124,13 +127,13 @@ impl Supervisor {
             "the change to generation {generation} by {} stays",
             pending.by
         );
-        let told = event(CHANGE_CONFIRMED, "configuration", message);
-        news.push(done_by(told, &author.by, author.message.as_deref()));
-        self.tell(news);
+        let confirmed = event(CHANGE_CONFIRMED, "configuration", message);
+        events.push(done_by(confirmed, &author.by, author.message.as_deref()));
+        self.publish(events);
         Ok(change)
     }
 
-    /// Takes back what waits, or says what that would change.
+    /// Undoes the waiting change, or returns what that would change.
     pub(super) async fn undo(&mut self, author: &Author, dry_run: bool) -> Result<Change, Refused> {
         let Some(mut pending) = self.waiting().cloned() else {
             return Err(Refused::NothingPending);
@@ -148,7 +151,7 @@ impl Supervisor {
             goes_back: true,
             ..author.clone()
         };
-        // The counters of what goes now go with it.
+        // The counters of rules removed by the undo are removed with them.
         self.unconfirmed = None;
         let generation = self.core.generation();
         let change = match self.change_to(before, &author).await {
@@ -158,23 +161,23 @@ impl Supervisor {
                 return Err(refused);
             }
         };
-        self.let_counters_go().await;
-        let mut news = Vec::new();
+        self.release_counters().await;
+        let mut events = Vec::new();
         if change.generation == generation {
             let mut record = self.record(&author, &change);
             record.rules = self.core.rules().len();
-            news = block_in_place(|| self.append(&record));
+            events = block_in_place(|| self.append(&record));
         }
-        // The files still say what was undone.
+        // The files still contain an undone reload.
         pending.undone = pending.by.via == Via::Reload;
-        let kept = block_in_place(|| {
+        let stored = block_in_place(|| {
             if pending.undone {
                 pending.store(&self.state)
             } else {
                 Pending::remove(&self.state)
             }
         });
-        if let Err(error) = kept {
+        if let Err(error) = stored {
             tracing::error!(%error, "the next start undoes the change again");
         }
         let message = format!(
@@ -182,17 +185,17 @@ impl Supervisor {
             pending.generation, pending.by
         );
         self.unconfirmed = Some(pending).filter(|pending| pending.undone);
-        let told = event(CHANGE_UNDONE, "configuration", message);
-        news.push(done_by(told, &author.by, author.message.as_deref()));
-        self.tell(news);
+        let undone = event(CHANGE_UNDONE, "configuration", message);
+        events.push(done_by(undone, &author.by, author.message.as_deref()));
+        self.publish(events);
         Ok(change)
     }
 
-    /// Takes back what nobody confirmed in time.
+    /// Undoes a change that was not confirmed in time.
     pub(super) async fn undo_in_time(&mut self) {
         if self
             .waiting()
-            .is_none_or(|pending| pending.left() > Duration::ZERO)
+            .is_none_or(|pending| pending.remaining() > Duration::ZERO)
         {
             return;
         }
@@ -206,7 +209,7 @@ impl Supervisor {
         }
     }
 
-    /// Reads the configuration again where somebody wanted that meanwhile.
+    /// Reads the configuration again if that was requested while a change waited.
     pub(super) async fn reload_after_waiting(&mut self) {
         if self.waiting().is_none()
             && let Some(author) = self.reload_waits.take()
@@ -215,7 +218,7 @@ impl Supervisor {
         }
     }
 
-    /// Forgets what was undone: somebody has had other rules since.
+    /// Forgets an undone change: other rules were requested since.
     pub(super) fn forget_undone(&mut self) {
         if self
             .unconfirmed
@@ -227,11 +230,11 @@ impl Supervisor {
             if let Err(error) = removed {
                 tracing::error!(%error, "the next start takes the rules before again");
             }
-            self.tell(Vec::new());
+            self.publish(Vec::new());
         }
     }
 
-    /// What ran before a change, with what the fleet has now and without joins that ended meanwhile.
+    /// The rules before a change, with the fleet's current ones and without joins that expired meanwhile.
     fn rules_before(&self, pending: &Pending) -> Result<Config, Refused> {
         let mut settings = pending.before.settings.clone().unwrap_or_default();
         if let Some(join) = joins::remaining(&settings.join) {
@@ -241,11 +244,11 @@ impl Supervisor {
         self.core.keeping_fleet(Config::of(rules, settings))
     }
 
-    /// Ends the counters that were kept for an undoing.
-    async fn let_counters_go(&mut self) {
-        let mut gone = std::mem::take(&mut self.counters_held);
-        gone.retain(|name| self.core.rules().get(name).is_none());
-        if let Err(error) = self.dataplane.apply(TableDiff::default(), gone).await {
+    /// Removes the counters that were held for an undo.
+    async fn release_counters(&mut self) {
+        let mut removed = std::mem::take(&mut self.counters_held);
+        removed.retain(|name| self.core.rules().get(name).is_none());
+        if let Err(error) = self.dataplane.apply(TableDiff::default(), removed).await {
             tracing::warn!(%error, "counters of rules that are gone stay");
         }
     }

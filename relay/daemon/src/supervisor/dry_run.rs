@@ -1,4 +1,4 @@
-//! What a change would do, said without doing it.
+//! Reports what a change would do, without making it.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::{Supervisor, with_warnings};
 use crate::core::{Refused, Request};
 
 impl Supervisor {
-    /// What a request would come to; of a transaction also what would keep its rules from relaying, and
-    /// where they would run.
+    /// The result of a request; for a transaction also what would prevent its rules from relaying, and
+    /// their placements.
     pub(super) async fn dry_run(&mut self, request: &Request) -> Result<Change, Refused> {
         let Config {
             rules, settings, ..
@@ -22,9 +22,9 @@ impl Supervisor {
             return Ok(with_warnings(change, self.awaiting_restart_by(request)));
         };
         let queries = self.core.queries(&rules, &settings);
-        let snapshot = self.watch.read(queries).await;
-        let snapshot = snapshot.map_err(|error| Refused::Unavailable(error.to_string()))?;
-        let host = self.known(&snapshot.host);
+        let read = self.watch.read(queries).await;
+        let snapshot = read.map_err(|error| Refused::Unavailable(error.to_string()))?;
+        let host = self.shared(&snapshot.host);
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
         let mut warnings = step.change.warnings.clone();
@@ -33,7 +33,7 @@ impl Supervisor {
             placements: step.placements(),
             ..change
         };
-        // What was read of the host is true all the same, and nobody reports it again.
+        // The host was read all the same, and these changes are not reported again.
         self.host_changed(snapshot).await;
         Ok(with_warnings(change, warnings))
     }

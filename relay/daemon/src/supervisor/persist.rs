@@ -1,5 +1,5 @@
-//! Writes down what runs: each change before it is carried out, so that one without room can be
-//! refused, and everything again each second after that failed.
+//! Writes the running rules to disk: each change before it is made, so that one without room can be
+//! refused, and everything again each second after a failure.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,7 +17,7 @@ use crate::state::generations::Generations;
 use crate::state::journal::Prepared;
 use crate::state::running::Running;
 
-/// A change as it was written down: none of it counts yet.
+/// A change as written to disk: none of it is valid yet.
 pub(super) struct Written {
     pub(super) record: ChangeRecord,
     running: Result<Prepared, String>,
@@ -25,14 +25,13 @@ pub(super) struct Written {
 }
 
 impl Supervisor {
-    /// Opens the log of changes, now that something runs, and begins it with that. Where there can be
-    /// none that is told, and ends nothing.
+    /// Opens the log of changes and logs the first rules. A failure is logged and not fatal.
     pub(crate) fn begin_log(&mut self, before: u64, directory: &Path) {
-        let made = DirBuilder::new()
+        let opened = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(directory);
-        let opened = made.and_then(|()| ChangeLog::open(directory));
+            .create(directory)
+            .and_then(|()| ChangeLog::open(directory));
         self.log = opened.map_err(|error| {
             let why = format!(
                 "no log of changes is kept: {}: {error}; make the directory, for root alone, and \
@@ -47,16 +46,16 @@ impl Supervisor {
             return;
         }
         let (rules, settings) = (local(self.core.rules()), self.core.settings());
-        let last = self.generations.list().pop();
-        let last = last.and_then(|last| self.generations.load(last.generation).ok());
-        let is_new = last.is_none();
-        let last = last.unwrap_or_default();
+        let record = self.generations.list().pop();
+        let stored = record.and_then(|last| self.generations.load(last.generation).ok());
+        let is_new = stored.is_none();
+        let last = stored.unwrap_or_default();
         let change = Change {
             generation: self.core.generation(),
             ..compare((&last.rules, &last.settings), (&rules, settings))
         };
-        let undone = self.unconfirmed.as_ref();
-        let undone = undone.filter(|pending| pending.undone_now);
+        let pending = self.unconfirmed.as_ref();
+        let undone = pending.filter(|pending| pending.undone_now);
         let author = Author {
             undoes: undone.map(|pending| pending.generation),
             ..Author::of(Via::Start, None)
@@ -66,25 +65,25 @@ impl Supervisor {
             rules: self.core.rules().len(),
             ..self.record(&author, &change)
         };
-        let news = self.append(&record);
-        self.tell(news);
-        // One that goes on as the one before it is none that somebody made.
-        self.remember(Some(record).filter(|_| is_new || change.differs()));
+        let events = self.append(&record);
+        self.publish(events);
+        // Rules that continue unchanged are not a new generation.
+        self.store_generation(Some(record).filter(|_| is_new || change.differs()));
     }
 
-    /// Remembers what a change led to, so that somebody may come back to it.
-    pub(super) fn remember(&mut self, record: Option<ChangeRecord>) {
+    /// Stores the rules after a change, so that a rollback may return to them.
+    pub(super) fn store_generation(&mut self, record: Option<ChangeRecord>) {
         if let Some(record) = record {
             let is_made = matches!(record.by.via, Via::Client | Via::Reload | Via::Start);
             if is_made || record.of.is_some() {
                 let (rules, settings) = (self.core.rules(), self.core.settings());
-                self.generations.keep(&record, rules, settings);
+                self.generations.store(&record, rules, settings);
             }
             self.last = Some(record);
         }
     }
 
-    /// A change for the log.
+    /// The log's record of a change.
     pub(super) fn record(&self, author: &Author, change: &Change) -> ChangeRecord {
         let record = ChangeRecord {
             at_ms: sys::clock::realtime_ms(),
@@ -101,8 +100,8 @@ impl Supervisor {
         record.with(change)
     }
 
-    /// Writes down what a step comes to and who asked for it; nothing of it counts before
-    /// [`Self::keep`].
+    /// Writes the result of a step and its author to disk; nothing of it is valid before
+    /// [`Self::commit`].
     pub(super) fn prepare(&mut self, step: &Step, author: &Author) -> Option<Written> {
         let generation = step.change.generation;
         if generation == self.core.generation() {
@@ -129,7 +128,7 @@ impl Supervisor {
         })
     }
 
-    /// Refuses a change that could not be written down, where the operator wants that.
+    /// Refuses a change that could not be written, if the operator wants that.
     pub(super) fn require_written(&self, written: Option<&Written>) -> Result<(), Refused> {
         let error = written.and_then(|written| {
             let running = written.running.as_ref().err();
@@ -144,14 +143,15 @@ impl Supervisor {
         }
     }
 
-    /// Lets what was written down count, now that it is carried out; says what changed.
-    pub(super) fn keep(&mut self, written: Option<Written>) -> Vec<Event> {
+    /// Makes a written change valid, now that it is made; returns the resulting events.
+    pub(super) fn commit(&mut self, written: Option<Written>) -> Vec<Event> {
         let Some(written) = written else {
             return Vec::new();
         };
-        let kept = written.running.and_then(|prepared| {
-            let kept = self.running_store.commit(prepared);
-            kept.map_err(|error| format!("{}: {error}", self.running_store.path().display()))
+        let committed = written.running.and_then(|prepared| {
+            self.running_store
+                .commit(prepared)
+                .map_err(|error| format!("{}: {error}", self.running_store.path().display()))
         });
         let logged = match &mut self.log {
             Ok(log) => match written.logged {
@@ -160,11 +160,11 @@ impl Supervisor {
             },
             Err(_) => Ok(()),
         };
-        self.note(kept.and(logged.map_err(|error| error.to_string())))
+        self.set_saved(committed.and(logged.map_err(|error| error.to_string())))
     }
 
-    /// Takes back what was written down of a step that is not carried out.
-    pub(super) fn take_back(&mut self, written: Option<Written>) {
+    /// Discards a written change that is not made.
+    pub(super) fn abort(&mut self, written: Option<Written>) {
         let Some(Written {
             running, logged, ..
         }) = written
@@ -179,7 +179,7 @@ impl Supervisor {
         }
     }
 
-    /// Writes down what happened besides changes that are carried out; what that is news of.
+    /// Logs a change that is not prepared; returns the resulting events.
     pub(crate) fn append(&mut self, record: &ChangeRecord) -> Vec<Event> {
         let appended = match &mut self.log {
             Ok(log) => log.append(record),
@@ -187,11 +187,11 @@ impl Supervisor {
         };
         match appended {
             Ok(()) => Vec::new(),
-            Err(error) => self.note(Err(error.to_string())),
+            Err(error) => self.set_saved(Err(error.to_string())),
         }
     }
 
-    /// Writes all that runs down; for a daemon that hands over with what was configured.
+    /// Writes all running rules to disk; a daemon that hands over adds the configuration.
     pub(crate) fn save(&mut self, configured: Option<&Config>) {
         let (rules, settings) = (self.core.rules(), self.core.settings());
         let mut running = Running::new(self.core.generation(), rules, settings);
@@ -206,20 +206,13 @@ impl Supervisor {
             Ok(log) => log.catch_up().map_err(|error| error.to_string()),
             Err(_) => Ok(()),
         };
-        let news = self.note(saved.and(caught_up));
-        if !news.is_empty() {
-            self.tell(news);
+        let events = self.set_saved(saved.and(caught_up));
+        if !events.is_empty() {
+            self.publish(events);
         }
     }
 
-    /// Tries again to write down what a crash would lose.
-    pub(super) fn save_again(&mut self) {
-        if self.unsaved.is_some() {
-            self.save(None);
-        }
-    }
-
-    /// What clients are told of a change that a crash would undo.
+    /// The warning to clients that a crash would undo a change.
     pub(super) fn unsaved_warning(&self) -> Option<String> {
         let why = self.unsaved.as_ref()?;
         Some(format!(
@@ -227,16 +220,16 @@ impl Supervisor {
         ))
     }
 
-    fn note(&mut self, saved: Result<(), String>) -> Vec<Event> {
-        let now = saved
+    fn set_saved(&mut self, saved: Result<(), String>) -> Vec<Event> {
+        let unsaved = saved
             .err()
             .map(|error| format!("the running rules are not written to {error}; make room there"));
-        let news = match (&self.unsaved, &now) {
+        let events = match (&self.unsaved, &unsaved) {
             (None, Some(why)) => vec![events::not_saved(why)],
             (Some(_), None) => vec![events::saved()],
             _ => Vec::new(),
         };
-        self.unsaved = now.map(Into::into);
-        news
+        self.unsaved = unsaved.map(Into::into);
+        events
     }
 }

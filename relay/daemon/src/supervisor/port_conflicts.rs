@@ -1,5 +1,5 @@
-//! Ports of this host that a rule wants and a program has bound: only one can have what is sent to an
-//! address, unless the rule is to pass the original on.
+//! Ports of this host that both a rule and a program use: only one can receive the packets to an address,
+//! unless the rule delivers the original locally.
 
 use compile::InputView;
 use compile::table::LocalDelivery;
@@ -10,7 +10,7 @@ use rules::ruleset::RuleSet;
 
 use crate::core::Step;
 
-/// Says which new inputs of a step are at ports that sockets have, and what to do.
+/// Lists new inputs of a step at ports that sockets have bound, and what to do.
 pub(crate) fn port_conflicts(running: &RuleSet, step: &Step) -> Vec<String> {
     let mut inputs = Vec::new();
     for (rule, view) in step.differing() {
@@ -20,8 +20,8 @@ pub(crate) fn port_conflicts(running: &RuleSet, step: &Step) -> Vec<String> {
         let before = running.get(&rule.name).filter(|before| before.enabled);
         let ends = rule.inputs.iter().zip(&view.inputs);
         let new = ends.filter(|(input, view)| {
-            let was_there = before.is_some_and(|before| before.inputs.contains(input));
-            !view.addresses.is_empty() && !was_there
+            let is_old = before.is_some_and(|before| before.inputs.contains(input));
+            !view.addresses.is_empty() && !is_old
         });
         inputs.extend(new.map(|(input, view)| (rule, input, view)));
     }
@@ -29,21 +29,21 @@ pub(crate) fn port_conflicts(running: &RuleSet, step: &Step) -> Vec<String> {
         return Vec::new();
     }
     let sockets = udp_sockets();
-    let told = inputs.into_iter().filter_map(|(rule, input, view)| {
+    let conflicts = inputs.into_iter().filter_map(|(rule, input, view)| {
         let socket = sockets.iter().find(|socket| takes(socket, input, view))?;
         Some(message(rule, input, socket))
     });
-    told.collect()
+    conflicts.collect()
 }
 
-/// Says whether packets that come by an input are that socket's too.
+/// Returns whether a socket receives packets of an input too.
 fn takes(socket: &UdpSocket, input: &Endpoint, view: &InputView) -> bool {
-    let hears = |address| {
-        let every = socket.address.is_unspecified();
-        socket.address == address || every && (socket.address.is_ipv6() || input.is_ipv4())
+    let receives = |address| {
+        let any = socket.address.is_unspecified();
+        socket.address == address || any && (socket.address.is_ipv6() || input.is_ipv4())
     };
     let mut addresses = view.addresses.iter();
-    input.ports.contains(socket.port) && addresses.any(|(_, address)| hears(*address))
+    input.ports.contains(socket.port) && addresses.any(|(_, address)| receives(*address))
 }
 
 fn message(rule: &Rule, input: &Endpoint, socket: &UdpSocket) -> String {

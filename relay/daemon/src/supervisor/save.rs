@@ -1,4 +1,4 @@
-//! Saves what runs in the configuration, for clients that may not write there.
+//! Saves the running rules and settings in the configuration, for clients that may not write there.
 
 use api::reply::Change;
 use config::{Config, rewrite, rewrite_all};
@@ -16,8 +16,8 @@ use crate::core::local;
 impl Supervisor {
     /// Saves everything.
     pub(super) fn save_all(&mut self, author: &Author) -> Result<Change, ApiError> {
-        let saved = block_in_place(|| self.save_configuration(None, author));
-        saved.map_err(|why| ApiError::new(Code::Unavailable, why))?;
+        block_in_place(|| self.save_configuration(None, author))
+            .map_err(|why| ApiError::new(Code::Unavailable, why))?;
         Ok(Change {
             generation: self.core.generation(),
             unchanged: self.core.rules().len(),
@@ -25,7 +25,7 @@ impl Supervisor {
         })
     }
 
-    /// Saves what a change changed; why not, where that cannot be.
+    /// Saves a change; returns why it cannot be saved, if so.
     pub(super) fn save_changed(&mut self, change: &Change, author: &Author) -> Option<String> {
         block_in_place(|| self.save_configuration(Some(change), author)).err()
     }
@@ -36,11 +36,11 @@ impl Supervisor {
         author: &Author,
     ) -> Result<(), String> {
         let main = config_files::main_file(self.options.config.as_deref());
-        let saved = self.write_configuration(&main, change, author);
-        saved.map_err(|error| {
-            format!("{error}; what runs and is not saved lasts until the daemon stops")
-        })?;
-        // For whoever takes over: the files say what this daemon knows of.
+        self.write_configuration(&main, change, author)
+            .map_err(|error| {
+                format!("{error}; what runs and is not saved lasts until the daemon stops")
+            })?;
+        // For a handover: the files contain nothing that this daemon has not read.
         let (named, policy) = (self.options.config.as_deref(), self.core.own_policy());
         if let Ok(configured) = config_files::read_again(named, policy) {
             self.configured = configured;
@@ -59,24 +59,24 @@ impl Supervisor {
         match change.filter(|change| change.settings.is_empty()) {
             Some(change) => {
                 let names = [&change.added, &change.changed, &change.removed];
-                let changes = names.into_iter().flatten().map(|name| {
-                    let rule = rules.get(name).map(RuleDocument::from);
-                    (name.clone(), rule)
-                });
-                let changes: Vec<(String, Option<RuleDocument>)> = changes.collect();
+                let changes: Vec<(String, Option<RuleDocument>)> = names
+                    .into_iter()
+                    .flatten()
+                    .map(|name| (name.clone(), rules.get(name).map(RuleDocument::from)))
+                    .collect();
                 configuration.replace(|files| rewrite(files, &changes))
             }
             None => {
                 let mut settings = config::Settings::clone(self.core.settings());
                 settings.join.retain(|join| join.until.is_none());
-                let rules = rules.to_documents();
+                let documents = rules.to_documents();
                 configuration.replace(|files| {
                     if author.is_elsewhere {
-                        // Files that make no sense were refused: what has no settings is empty.
+                        // Invalid files were refused already: without settings they are empty.
                         let own = Config::load(files, Policy::PERMISSIVE).unwrap_or_default();
                         settings.keep_own(&own.settings);
                     }
-                    rewrite_all(files, &rules, &settings)
+                    rewrite_all(files, &documents, &settings)
                 })
             }
         }

@@ -1,4 +1,4 @@
-//! When tunnels are made and taken away: before rules use them, and after none does.
+//! The lifetime of tunnels: created before rules use them, removed after none does.
 
 use compile::host::Host;
 use config::{Config, Settings};
@@ -9,22 +9,24 @@ use super::Supervisor;
 use crate::core::Refused;
 
 impl Supervisor {
-    /// Makes the tunnels that a change asks for; one that comes with it and cannot be made refuses it.
+    /// Creates the tunnels that a change needs; a new one that cannot be created refuses the change.
     pub(super) async fn make_tunnels(
         &mut self,
         rules: &RuleSet,
         settings: &Settings,
         snapshot: &mut Snapshot,
     ) -> Result<(), Refused> {
-        let made = self.settle_tunnels(rules, settings, snapshot).await;
-        let refused = made.map_err(|error| Refused::Unavailable(error.to_string()))?;
+        let refused = self
+            .settle_tunnels(rules, settings, snapshot)
+            .await
+            .map_err(|error| Refused::Unavailable(error.to_string()))?;
         match refused.as_slice() {
             [] => Ok(()),
             refused => Err(Refused::Unavailable(refused.join("\n"))),
         }
     }
 
-    /// Makes those of the first rules; what cannot be is reported, and disturbs nothing else.
+    /// Creates the tunnels of the first rules; a failure is logged and affects nothing else.
     pub(crate) async fn make_first_tunnels(
         &mut self,
         first: &Config,
@@ -39,7 +41,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Makes tunnels, and reads the host with them; why those are not there that are new.
+    /// Creates tunnels, and reads the host with them; returns why new ones could not be created.
     async fn settle_tunnels(
         &mut self,
         rules: &RuleSet,
@@ -60,8 +62,8 @@ impl Supervisor {
         Ok(refused)
     }
 
-    /// Keeps the tunnels of the running settings as they should be on a host that changed; that they
-    /// changed is reported as a change of the host again.
+    /// Restores the tunnels of the running settings after a change of the host; their changes are reported
+    /// as a further change of the host.
     pub(super) async fn keep_tunnels(&mut self, host: &mut Host) {
         let settings = self.core.settings().clone();
         if !self.tunnels.are_settled(&settings, host) {
@@ -70,7 +72,7 @@ impl Supervisor {
         self.tunnels.tell(host);
     }
 
-    /// Tries again to make what could not be made: nobody reports that a port is free.
+    /// Tries again to create failed tunnels: there is no notification that a port is free.
     pub(super) async fn retry_tunnels(&mut self) {
         if !self.tunnels.are_refused() {
             return;
@@ -87,7 +89,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes away the tunnels that nobody asks for any more; at the start also those of an earlier run.
+    /// Removes tunnels that are no longer configured; at the start also those of an earlier run.
     pub(crate) async fn remove_tunnels(&mut self) {
         if self.tunnels.have_left() {
             self.tunnels.remove_others().await;

@@ -1,5 +1,5 @@
-//! Who may ask for what: each request of another host is a client's, and each route says the least
-//! role of those it answers. A route that says none answers nobody.
+//! Authorisation: each request of another host belongs to a client, and each route states the least role
+//! it requires. A route that states none answers nobody.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,52 +21,52 @@ use super::peer::Peer;
 use super::session::{FOREIGN, is_browsers, only_reads, own_origin};
 use super::state::Remote;
 
-/// Where browsers sign in.
+/// The path at which browsers sign in.
 const SESSION: &str = "/v1/session";
 
-/// The least role of each method of each route; of those that anybody may ask for none.
+/// The least role of each method of each route; `None`: anybody may ask.
 pub(in crate::api) type Roles = HashMap<String, Vec<(Method, Option<Role>)>>;
 
-/// What a request is for.
+/// The target of a request.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
-    /// Nothing that there is, which says so itself.
+enum Target {
+    /// No such path; the router's fallback answers.
     NoRoute,
-    /// A route that has other methods, as `Allow` lists them; also one that says no least role.
+    /// A route with other methods, as `Allow` lists them; also one that states no least role.
     NoMethod(String),
-    /// What anybody may ask for.
+    /// A route that anybody may use.
     Anybodys,
-    /// What takes that role.
+    /// A route that requires that role.
     Least(Role),
 }
 
-fn asked(roles: &Roles, path: Option<&str>, method: &Method) -> Asked {
+fn target(roles: &Roles, path: Option<&str>, method: &Method) -> Target {
     let Some(path) = path else {
-        return Asked::NoRoute;
+        return Target::NoRoute;
     };
     let methods = roles.get(path).map(Vec::as_slice).unwrap_or_default();
-    let sought = match method {
+    let method = match method {
         &Method::HEAD => &Method::GET,
         method => method,
     };
-    match methods.iter().find(|(known, _)| known == sought) {
-        Some((_, Some(least))) => Asked::Least(*least),
-        Some((_, None)) => Asked::Anybodys,
+    match methods.iter().find(|(supported, _)| supported == method) {
+        Some((_, Some(least))) => Target::Least(*least),
+        Some((_, None)) => Target::Anybodys,
         None => {
-            let names = methods.iter().map(|(known, _)| match known {
+            let names = methods.iter().map(|(supported, _)| match supported {
                 &Method::GET => "GET,HEAD",
-                known => known.as_str(),
+                other => other.as_str(),
             });
-            Asked::NoMethod(names.collect::<Vec<_>>().join(","))
+            Target::NoMethod(names.collect::<Vec<_>>().join(","))
         }
     }
 }
 
-/// The client at another host that a request is from; those of the control socket have none.
+/// The client at another host that sent a request; requests on the control socket have none.
 #[derive(Clone, Debug)]
 pub(in crate::api) struct Caller(pub(in crate::api) String, pub(in crate::api) Role);
 
-/// What it takes to let somebody in.
+/// The state that decides whether a request is admitted.
 #[derive(Clone, Debug)]
 pub(in crate::api) struct Gate {
     pub(in crate::api) roles: Arc<Roles>,
@@ -75,7 +75,7 @@ pub(in crate::api) struct Gate {
     pub(in crate::api) names: Names,
 }
 
-/// Passes on what a client may ask for.
+/// Passes on the requests that a client may make.
 pub(in crate::api) async fn admit(
     State(gate): State<Gate>,
     Extension(connection): Extension<Connection>,
@@ -83,23 +83,23 @@ pub(in crate::api) async fn admit(
     next: Next,
 ) -> Response {
     let path = request.extensions().get().map(MatchedPath::as_str);
-    let asked = asked(&gate.roles, path, request.method());
-    // What captures is as much as a change, whatever its method.
+    let target = target(&gate.roles, path, request.method());
+    // A capture counts as a change, whatever its method.
     let acts = !only_reads(request.method())
-        || matches!(asked, Asked::Least(Role::Operate | Role::Change));
+        || matches!(target, Target::Least(Role::Operate | Role::Change));
     if let Some(refused) = gate.refused_site(&request, acts) {
         return refused;
     }
-    let least = match asked {
-        Asked::NoRoute => None,
-        Asked::Least(least) => Some(least),
-        Asked::Anybodys => return one_word(next.run(request).await),
-        Asked::NoMethod(allowed) => {
+    let least = match target {
+        Target::NoRoute => None,
+        Target::Least(least) => Some(least),
+        Target::Anybodys => return one_word(next.run(request).await),
+        Target::NoMethod(allowed) => {
             let refused = no_such_method(request.method(), request.uri().path());
             return ([(header::ALLOW, allowed)], refused).into_response();
         }
     };
-    let Some(peer) = connection.visitor() else {
+    let Some(peer) = connection.remote() else {
         return ApiError::new(Code::Unauthorized, "nobody is known here").into_response();
     };
     let client = match gate.client(peer, &request, acts) {
@@ -107,7 +107,7 @@ pub(in crate::api) async fn admit(
         Err(Denied::At(refusal)) => return refusal.into_response(),
         Err(Denied::Unknown(why)) => {
             let delay = gate.remote.note_refusal(peer.address, &why, &gate.events);
-            // Not before: who guesses is to wait, and does so in nobody's way.
+            // A client that guesses waits, and delays nobody else.
             sleep(delay).await;
             let mut response = ApiError::new(Code::Unauthorized, why).into_response();
             let how = HeaderValue::from_static("Bearer realm=\"mcr\"");
@@ -119,13 +119,16 @@ pub(in crate::api) async fn admit(
         return ApiError::new(Code::Forbidden, why).into_response();
     }
     let used = (now(), peer.address);
-    gate.remote.known().used.insert(client.name.clone(), used);
+    gate.remote
+        .lock_status()
+        .used
+        .insert(client.name.clone(), used);
     let caller = Caller(client.name, client.role);
     request.extensions_mut().insert(caller);
     guarded(next.run(request).await)
 }
 
-/// Has no other site's page show or embed an answer.
+/// Prevents other sites' pages from reading or embedding a reply.
 fn guarded(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let same = HeaderValue::from_static("same-origin");
@@ -139,8 +142,8 @@ fn guarded(mut response: Response) -> Response {
 }
 
 impl Gate {
-    /// What a browser is answered whom another site's page has ask: under a name that is not this host's,
-    /// or to change something.
+    /// The refusal of a browser's request that another site's page made: for a name that is not this
+    /// host's, or to change something.
     fn refused_site(&self, request: &Request, acts: bool) -> Option<Response> {
         let headers = request.headers();
         let path = request.uri().path();
@@ -154,19 +157,19 @@ impl Gate {
         }
     }
 
-    /// Whether a request comes under a name of this host or of its certificate.
+    /// Returns whether a request names this host, or a name of its certificate.
     fn knows_host(&self, headers: &HeaderMap) -> bool {
-        let own = self.remote.known().names.clone();
+        let own = self.remote.lock_status().names.clone();
         let mut hosts = headers.get_all(header::HOST).iter();
         hosts.all(|host| {
-            let is_known = |host| {
-                host_name::is_known(host, &self.names) || host_name::is_certified(host, &own)
+            let is_served = |host| {
+                host_name::is_served(host, &self.names) || host_name::is_certified(host, &own)
             };
-            host.to_str().is_ok_and(is_known)
+            host.to_str().is_ok_and(is_served)
         })
     }
 
-    /// Which client it is, by its session, token or certificate.
+    /// The client of a request, by its session, token or certificate.
     fn client(&self, peer: &Peer, request: &Request, acts: bool) -> Result<ApiClient, Denied> {
         let (headers, method) = (request.headers(), request.method());
         let refused = |code, why: &str| Err(Denied::At(ApiError::new(code, why)));
@@ -179,7 +182,7 @@ impl Gate {
                     _ => Ok(session.client),
                 };
             }
-            // A browser shows a certificate whoever's page has it ask.
+            // A browser shows its certificate on requests of any site's page.
             if acts || !peer.has_certificate() {
                 let why = "nobody is signed in here; sign in, and try again";
                 return refused(Code::Unauthorized, why);
@@ -194,15 +197,16 @@ impl Gate {
     }
 }
 
-/// Why a request is nobody's, or not to be answered.
+/// Why a request is not attributed to a client, or refused.
 enum Denied {
-    /// Whoever asked is told at once.
+    /// The refusal is sent at once.
     At(ApiError),
-    /// What was shown is not known, which may be a guess.
+    /// The credentials are unknown, and may be a guess.
     Unknown(String),
 }
 
-/// Whether a client may ask for a route, by its least role; what is no route at all says so itself.
+/// Checks whether a client may use a route with that least role; `None`: there is no such route, which the
+/// fallback answers.
 fn check(client: &ApiClient, address: std::net::IpAddr, least: Option<Role>) -> Result<(), String> {
     let ApiClient { name, role, .. } = client;
     if !client.may_come_from(address) {
@@ -218,7 +222,7 @@ fn check(client: &ApiClient, address: std::net::IpAddr, least: Option<Role>) -> 
     }
 }
 
-/// Who shows nothing is told no more than whether all is well.
+/// Limits the reply to a client without credentials to whether the daemon is ready.
 fn one_word(response: Response) -> Response {
     match response.status() {
         status if status.is_server_error() => (status, "unready\n").into_response(),
@@ -253,12 +257,12 @@ mod tests {
         assert!(super::check(&client, "10.1.1.1".parse().unwrap(), operate).is_err());
         let methods = vec![(Method::GET, None), (Method::PUT, Some(Role::Change))];
         let roles = Roles::from([("/a".to_owned(), methods)]);
-        let asked = |path, method| asked(&roles, path, &method);
-        let none = |allowed: &str| Asked::NoMethod(allowed.to_owned());
-        assert_eq!(asked(None, Method::GET), Asked::NoRoute);
-        assert_eq!(asked(Some("/a"), Method::HEAD), Asked::Anybodys);
-        assert_eq!(asked(Some("/a"), Method::PUT), Asked::Least(Role::Change));
-        assert_eq!(asked(Some("/a"), Method::TRACE), none("GET,HEAD,PUT"));
-        assert_eq!(asked(Some("/b"), Method::GET), none(""), "it says no role");
+        let target = |path, method| target(&roles, path, &method);
+        let none = |allowed: &str| Target::NoMethod(allowed.to_owned());
+        assert_eq!(target(None, Method::GET), Target::NoRoute);
+        assert_eq!(target(Some("/a"), Method::HEAD), Target::Anybodys);
+        assert_eq!(target(Some("/a"), Method::PUT), Target::Least(Role::Change));
+        assert_eq!(target(Some("/a"), Method::TRACE), none("GET,HEAD,PUT"));
+        assert_eq!(target(Some("/b"), Method::GET), none(""), "it says no role");
     }
 }

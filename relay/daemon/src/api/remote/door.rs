@@ -1,5 +1,5 @@
-//! Where clients of other hosts come in: the listening socket, and the files that a handshake takes.
-//! Files that change are read anew; where the new ones are wrong, the old ones stay in use.
+//! The entry for clients of other hosts: the listening socket, and the files that a handshake needs.
+//! Changed files are read again; if the new ones are wrong, the old ones stay in use.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,16 +17,16 @@ use super::now;
 use crate::config_files::{Stamp, stamp};
 
 pub(super) type Verifier = Arc<dyn ClientCertVerifier>;
-/// What handshakes take at the moment.
+/// The current configuration of handshakes.
 pub(super) type Current = watch::Receiver<Option<Serving>>;
 
 #[derive(Debug, Default)]
 pub(super) struct Door {
     listener: Option<(SocketAddr, TcpListener)>,
     serving: watch::Sender<Option<Serving>>,
-    /// Of what settings and files that was made.
+    /// The settings and files it was read from.
     seen: Option<(ApiSettings, Vec<Stamp>)>,
-    /// Why those that are there by now are not used.
+    /// Why the current files are not in use.
     unused: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Door {
         self.serving.subscribe()
     }
 
-    /// What the certificate in use says of itself.
+    /// The identity in the certificate in use.
     pub(super) fn identity(&self) -> Option<Identity> {
         self.serving
             .borrow()
@@ -43,7 +43,7 @@ impl Door {
             .map(|serving| serving.identity.clone())
     }
 
-    /// Waits for the next who connects; for ever while nobody is served.
+    /// Accepts the next connection; waits for ever while nobody is served.
     pub(super) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         match &self.listener {
             Some((_, listener)) => listener.accept().await,
@@ -51,11 +51,10 @@ impl Door {
         }
     }
 
-    /// Does as the settings and their files say by now; says what cannot be done.
+    /// Applies the current settings and their files; returns what cannot be applied.
     pub(super) fn follow(&mut self, settings: &ApiSettings) -> Option<String> {
         let lacks = settings.listen.and_then(|_| settings.lacks());
-        let listen = settings.listen.filter(|_| lacks.is_none());
-        let Some(listen) = listen else {
+        let Some(listen) = settings.listen.filter(|_| lacks.is_none()) else {
             *self = Self::default();
             return lacks.map(str::to_owned);
         };
@@ -74,12 +73,12 @@ impl Door {
                 }
             }
         }
-        let ended = self.identity().filter(|own| own.expires <= now());
-        let ended = ended.map(|_| "the certificate of [api] has ended; renew it".to_owned());
-        self.unused.clone().or(ended)
+        let expired = self.identity().filter(|own| own.expires <= now());
+        let trouble = expired.map(|_| "the certificate of [api] has ended; renew it".to_owned());
+        self.unused.clone().or(trouble)
     }
 
-    /// Reads the files, where settings or files are other ones.
+    /// Reads the files if they or the settings have changed.
     fn read(&mut self, settings: &ApiSettings) {
         let files = ApiSettings {
             client: Default::default(),

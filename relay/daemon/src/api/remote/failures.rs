@@ -1,5 +1,5 @@
-//! Who showed what nobody knows: each address is answered the later the more often it did. Who shows
-//! what is known is answered at once, wherever it comes from.
+//! Failed authentications by address: each further failure delays the reply to that address more. Valid
+//! credentials are answered at once, from any address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::super::body_quota::Whose;
+use super::super::body_quota::ClientId;
 
-/// How many addresses are remembered.
-const REMEMBERED: usize = 4096;
-/// After how long one is forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(600);
-/// How long the first refusal waits, and any at most.
+/// The most addresses that are tracked.
+const ADDRESSES_MAX: usize = 4096;
+/// How long after its last failure an address is tracked.
+const EXPIRY: Duration = Duration::from_secs(600);
+/// The delay of the first refusal, and the longest.
 const DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
 
-/// Whose it is what comes from an address: an address of IPv4 is somebody's, of IPv6 a /64 is.
-pub(super) fn whose(address: IpAddr) -> Whose {
+/// The client that an address stands for: an IPv4 address is one client, an IPv6 /64 is one.
+pub(super) fn client_id(address: IpAddr) -> ClientId {
     match address.to_canonical() {
         IpAddr::V4(address) => 1 << 100 | u128::from(address.to_bits()),
         IpAddr::V6(address) => 1 << 101 | address.to_bits() >> 64,
@@ -25,23 +25,24 @@ pub(super) fn whose(address: IpAddr) -> Whose {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Failures(Mutex<HashMap<Whose, (u64, Instant)>>);
+pub(super) struct Failures(Mutex<HashMap<ClientId, (u64, Instant)>>);
 
 impl Failures {
-    /// One more of an address: how many there were, and how long the answer waits.
+    /// Counts a failure of an address; returns how many there were, and the delay of the reply.
     pub(super) fn note(&self, from: IpAddr) -> (u64, Duration) {
-        let mut known = self.0.lock();
-        let (now, whose) = (Instant::now(), whose(from));
-        if known.len() >= REMEMBERED && !known.contains_key(&whose) {
-            known.retain(|_, (_, last)| last.elapsed() < FORGOTTEN);
-            let oldest = known.iter().min_by_key(|(_, (_, last))| *last);
-            let oldest = oldest.map(|(whose, _)| *whose);
-            if let Some(oldest) = oldest.filter(|_| known.len() >= REMEMBERED) {
-                known.remove(&oldest);
+        let mut failures = self.0.lock();
+        let (now, client) = (Instant::now(), client_id(from));
+        if failures.len() >= ADDRESSES_MAX && !failures.contains_key(&client) {
+            failures.retain(|_, (_, last)| last.elapsed() < EXPIRY);
+            let oldest = failures.iter().min_by_key(|(_, (_, last))| *last);
+            if failures.len() >= ADDRESSES_MAX
+                && let Some(oldest) = oldest.map(|(client, _)| *client)
+            {
+                failures.remove(&oldest);
             }
         }
-        let (times, last) = known.entry(whose).or_insert((0, now));
-        *times = if last.elapsed() < FORGOTTEN {
+        let (times, last) = failures.entry(client).or_insert((0, now));
+        *times = if last.elapsed() < EXPIRY {
             *times + 1
         } else {
             1
@@ -69,12 +70,12 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_addresses_are_remembered() {
+    fn the_number_of_tracked_addresses_is_bounded() {
         let failures = Failures::default();
         for host in 0..5000_u32 {
             failures.note(IpAddr::V4((0x0a00_0000 + host).into()));
         }
-        assert_eq!(failures.0.lock().len(), REMEMBERED);
+        assert_eq!(failures.0.lock().len(), ADDRESSES_MAX);
         assert_eq!(failures.note(IpAddr::V4((0x0a00_0000 + 4999).into())).0, 2);
         assert_eq!(
             failures.note(IpAddr::V4(0x0a00_0000.into())).0,

@@ -1,6 +1,6 @@
-//! Handshakes, which cost more than all else that a stranger can have done here: those of one address
-//! take turns, so that a crowd delays nobody elsewhere. A turn is the server's own work alone: who says
-//! nothing, or no more, keeps none.
+//! Handshakes, the most expensive work that a stranger can cause here: those of one address take turns,
+//! so that many from there delay no other address. A turn covers only the server's own work: a silent
+//! client holds none.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -17,35 +17,35 @@ use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::super::body_quota::Whose;
+use super::super::body_quota::ClientId;
 
-/// How long a handshake may take, with what it waits for others.
+/// How long a handshake may take, including its wait for others.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The turns of all who have connected: no more than there are connections.
+/// The turns of all connected addresses: no more than there are connections.
 #[derive(Debug, Default)]
-pub(super) struct Turns(HashMap<Whose, Weak<Semaphore>>);
+pub(super) struct Turns(HashMap<ClientId, Weak<Semaphore>>);
 
 impl Turns {
-    /// The turns of an address, for one more who comes from there.
-    pub(super) fn of(&mut self, whose: Whose) -> Turn {
+    /// The turns of an address, for one more connection from there.
+    pub(super) fn of(&mut self, client: ClientId) -> Turn {
         self.0.retain(|_, turns| turns.strong_count() > 0);
-        let known = self.0.get(&whose).and_then(Weak::upgrade);
-        let turns = known.unwrap_or_else(|| Arc::new(Semaphore::new(1)));
-        self.0.insert(whose, Arc::downgrade(&turns));
+        let existing = self.0.get(&client).and_then(Weak::upgrade);
+        let turns = existing.unwrap_or_else(|| Arc::new(Semaphore::new(1)));
+        self.0.insert(client, Arc::downgrade(&turns));
         Turn(turns)
     }
 }
 
-/// Somebody's, among others of its address.
+/// A connection's access to the turns of its address.
 #[derive(Debug)]
 pub(super) struct Turn(Arc<Semaphore>);
 
 impl Turn {
-    /// Agrees on keys with who has connected.
+    /// Performs the handshake with the client.
     ///
     /// # Errors
-    /// It showed a certificate that is not believed, speaks no TLS, or took too long.
+    /// It showed a certificate that is not trusted, speaks no TLS, or took too long.
     pub(super) async fn shake_hands(
         &self,
         stream: TcpStream,
@@ -55,12 +55,12 @@ impl Turn {
             let greeted = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
             let turn = tokio::select! {
                 biased;
-                () = is_gone(&greeted.io) => return Err(io::ErrorKind::ConnectionAborted.into()),
+                () = closed(&greeted.io) => return Err(io::ErrorKind::ConnectionAborted.into()),
                 turn = self.0.acquire() => turn,
             };
-            // Answers the greeting, with keys and a signature, before it is polled.
+            // Answers the ClientHello, with keys and a signature, before it is polled.
             let answered = greeted.into_stream(Arc::clone(config));
-            // Whoever else is ready goes before the next of this address.
+            // Other ready tasks run before the next handshake of this address.
             yield_now().await;
             drop(turn);
             answered.await
@@ -70,8 +70,8 @@ impl Turn {
     }
 }
 
-/// Waits until the other end has closed: whoever gave up costs the others of its address no turn.
-async fn is_gone(stream: &TcpStream) {
+/// Waits until the client has closed: one that gave up takes no turn from others of its address.
+async fn closed(stream: &TcpStream) {
     if matches!(stream.peek(&mut [0]).await, Ok(1..)) {
         pending::<()>().await;
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_gave_up_waits_for_no_turn() {
+    async fn a_client_that_gave_up_waits_for_no_turn() {
         let turns = Turns::default().of(1);
         let config = ServerConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(&[&TLS13])
@@ -99,7 +99,7 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
-        client.write_all(&greeting()).await.unwrap();
+        client.write_all(&client_hello()).await.unwrap();
         drop(client);
         let (stream, _) = listener.accept().await.unwrap();
         let _held = turns.0.acquire().await;
@@ -110,18 +110,18 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
     }
 
-    /// What a client says first.
-    fn greeting() -> Vec<u8> {
+    /// A client's ClientHello.
+    fn client_hello() -> Vec<u8> {
         let config = tls::client(RootCertStore::empty(), None).unwrap();
         let server = "relay.example".try_into().unwrap();
         let mut client = ClientConnection::new(Arc::new(config), server).unwrap();
-        let mut said = Vec::new();
-        client.write_tls(&mut said).unwrap();
-        said
+        let mut bytes = Vec::new();
+        client.write_tls(&mut bytes).unwrap();
+        bytes
     }
 
     #[tokio::test]
-    async fn those_of_one_address_take_turns_and_who_is_gone_is_forgotten() {
+    async fn connections_of_one_address_take_turns_and_closed_ones_are_dropped() {
         let mut turns = Turns::default();
         let (one, same, other) = (turns.of(1), turns.of(1), turns.of(2));
         let held = one.0.acquire().await;

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection: what it showed, and as which clients it was served.
+//! The other end of a TLS connection: its credentials, and the clients it was served as.
 
 use std::net::IpAddr;
 
@@ -13,11 +13,11 @@ use tls::token::hash;
 use super::door::Verifier;
 use super::now;
 
-/// Who is at the other end.
+/// The other end of a TLS connection.
 #[derive(Debug)]
 pub(in crate::api) struct Peer {
     pub(super) address: IpAddr,
-    /// Its certificate and what signed it.
+    /// Its certificate and those that signed it.
     chain: Vec<CertificateDer<'static>>,
     identity: Option<Identity>,
     served_as: Mutex<Vec<ApiClient>>,
@@ -33,7 +33,7 @@ impl Peer {
         }
     }
 
-    /// Somebody whose certificate has that name, or who has none.
+    /// A peer whose certificate has that name, or without a certificate.
     #[cfg(feature = "rehearsal")]
     pub(in crate::api) fn named(name: Option<&str>) -> Self {
         let identity = name.map(|name| Identity {
@@ -46,7 +46,7 @@ impl Peer {
         }
     }
 
-    /// Which client it is, by the token of a request or by its certificate.
+    /// The client it is, by the token of a request or by its certificate.
     ///
     /// # Errors
     /// Why it is none.
@@ -55,39 +55,39 @@ impl Peer {
         settings: &ApiSettings,
         headers: &HeaderMap,
     ) -> Result<ApiClient, String> {
-        let found = match (bearer(headers)?, &self.identity) {
+        let client = match (bearer(headers)?, &self.identity) {
             (Some(token), _) => {
                 let shown = hash(token);
-                // All of them, so that time tells nothing of which it was.
-                let mut found = None;
+                // Compares all of them, so that timing does not reveal which one matched.
+                let mut matched = None;
                 for client in settings.client.iter() {
                     let token = client.token.as_deref().unwrap_or_default();
                     if bool::from(token.as_bytes().ct_eq(shown.as_bytes())) {
-                        found = Some(client);
+                        matched = Some(client);
                     }
                 }
-                found.ok_or_else(|| "the token is nobody's".to_owned())?
+                matched.ok_or_else(|| "the token is nobody's".to_owned())?
             }
             (None, Some(identity)) => {
-                let is_it = |client: &&ApiClient| {
+                let has_name = |client: &&ApiClient| {
                     let name = client.certificate.as_ref();
                     name.is_some_and(|name| identity.names.contains(name))
                 };
-                settings.client.iter().find(is_it).ok_or_else(|| {
+                settings.client.iter().find(has_name).ok_or_else(|| {
                     let names = identity.names.join(", ");
                     format!("no [[api.client]] has a name of the certificate ({names})")
                 })?
             }
             (None, None) => return Err("neither a token nor a certificate was shown".to_owned()),
         };
-        if found.expires().is_some_and(|ends| ends <= now()) {
-            return Err(format!("client {} has ended", found.name));
+        if client.expires().is_some_and(|ends| ends <= now()) {
+            return Err(format!("client {} has ended", client.name));
         }
-        self.serve_as(found);
-        Ok(found.clone())
+        self.serve_as(client);
+        Ok(client.clone())
     }
 
-    /// Has the connection end when the client does.
+    /// Ties the connection to the client: it ends when the client does.
     pub(super) fn serve_as(&self, client: &ApiClient) {
         let mut served_as = self.served_as.lock();
         if !served_as.contains(client) {
@@ -99,7 +99,7 @@ impl Peer {
         self.identity.is_some()
     }
 
-    /// Whether it shows what the client has to, beyond what it showed once.
+    /// Returns whether it still shows the client's certificate, if the client has one.
     pub(super) fn still_shows(&self, client: &ApiClient) -> bool {
         let names = self.identity.as_ref().map(|identity| &identity.names);
         client
@@ -108,7 +108,7 @@ impl Peer {
             .is_none_or(|name| names.is_some_and(|names| names.contains(name)))
     }
 
-    /// Whether all that it was served as still are clients, and its certificate lasts.
+    /// Returns whether all clients it was served as still exist, and its certificate is valid.
     pub(super) fn is_served_by(&self, settings: &ApiSettings) -> bool {
         let now = now();
         let lasts = |client: &ApiClient| {
@@ -121,13 +121,13 @@ impl Peer {
                 .is_none_or(|identity| identity.expires > now)
     }
 
-    /// Whether its certificate still is good, as CAs and lists are by now.
-    pub(super) fn is_believed_by(&self, verifier: Option<&Verifier>) -> bool {
+    /// Returns whether the current CAs and revocation lists accept its certificate.
+    pub(super) fn is_trusted_by(&self, verifier: Option<&Verifier>) -> bool {
         let Some((own, rest)) = self.chain.split_first() else {
             return true;
         };
-        let judge = |verifier: &Verifier| verifier.verify_client_cert(own, rest, UnixTime::now());
-        verifier.is_some_and(|verifier| judge(verifier).is_ok())
+        let verify = |verifier: &Verifier| verifier.verify_client_cert(own, rest, UnixTime::now());
+        verifier.is_some_and(|verifier| verify(verifier).is_ok())
     }
 }
 
@@ -135,8 +135,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, String> {
     let Some(value) = headers.get(header::AUTHORIZATION) else {
         return Ok(None);
     };
-    let token = value.to_str().ok().and_then(|value| value.split_once(' '));
-    match token {
+    match value.to_str().ok().and_then(|value| value.split_once(' ')) {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim())),
         _ => Err("Authorization is to be: Bearer TOKEN".to_owned()),
     }
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_known_by_its_hash_until_its_client_ends() {
+    fn a_token_matches_its_hash_until_its_client_expires() {
         let client = |name: &str, token: &str, expires: Option<&str>| ApiClient {
             name: name.to_owned(),
             token: Some(hash(token)),

@@ -1,5 +1,5 @@
-//! Who is signed in by a browser: a cookie that no script reads, kept here by its hash, in memory alone.
-//! A session is its client's at one address, and ends with the client.
+//! Browser sessions: a cookie that no script can read, stored here by its hash, in memory only. A session
+//! belongs to a client at one address, and ends with the client.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,41 +11,41 @@ use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use tls::token;
 
-/// The prefix has browsers take it from this host alone, by TLS, for every path.
+/// The prefix makes browsers accept it only from this host, over TLS, for every path.
 const COOKIE: &str = "__Host-mcr";
-/// The header in which the page says what only it was told.
+/// The header in which the page returns a token that only it received.
 const CSRF: &str = "x-mcr-csrf";
 const SESSIONS_MAX: usize = 256;
-/// How long one lasts that nobody uses, and any at most.
+/// How long an unused session lasts, and any at most.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Somebody who is signed in.
+/// A signed-in client.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub(super) client: ApiClient,
-    /// What each change has to say besides the cookie.
+    /// The token that each change has to carry besides the cookie.
     pub(super) csrf: String,
     from: IpAddr,
     began: Instant,
     used: Instant,
 }
 
-/// All of them, by the hash of their cookie.
+/// All sessions, by the hash of their cookie.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Mutex<HashMap<String, Session>>);
 
 impl Session {
-    fn lasts(&self, now: Instant) -> bool {
+    fn is_valid(&self, now: Instant) -> bool {
         now.duration_since(self.used) < IDLE && now.duration_since(self.began) < LONGEST
     }
 
-    /// Refuses a change that the page of this listener did not ask for.
+    /// Refuses a change that was not requested by this listener's page.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         let shown = headers.get(CSRF).map_or(&b""[..], HeaderValue::as_bytes);
-        let is_known = bool::from(shown.ct_eq(self.csrf.as_bytes()));
+        let matches = bool::from(shown.ct_eq(self.csrf.as_bytes()));
         match own_origin(headers) {
-            Some(true) if is_known => Ok(()),
+            Some(true) if matches => Ok(()),
             Some(true) => Err("X-MCR-CSRF is not what GET /v1/session tells; reload the page"),
             _ => Err(FOREIGN),
         }
@@ -53,15 +53,16 @@ impl Session {
 }
 
 impl Sessions {
-    /// Begins one; gives its cookie. The one that was not used for longest makes room.
+    /// Begins a session; returns its cookie. The longest unused one makes room.
     pub(super) fn begin(&self, client: ApiClient, from: IpAddr, now: Instant) -> Option<String> {
         let (cookie, csrf) = (token::create()?, token::create()?);
         let mut sessions = self.0.lock();
-        sessions.retain(|_, session| session.lasts(now));
+        sessions.retain(|_, session| session.is_valid(now));
         if sessions.len() >= SESSIONS_MAX {
             let oldest = sessions.iter().min_by_key(|(_, session)| session.used);
-            let oldest = oldest.map(|(hash, _)| hash.clone());
-            oldest.and_then(|hash| sessions.remove(&hash));
+            if let Some(hash) = oldest.map(|(hash, _)| hash.clone()) {
+                sessions.remove(&hash);
+            }
         }
         let session = Session {
             client,
@@ -74,7 +75,7 @@ impl Sessions {
         Some(cookie)
     }
 
-    /// The session of a request, while its client is one; `uses`: it is by somebody, not by a clock.
+    /// The session of a request, if its client still exists; `uses`: a person's request, not a timer's.
     pub(super) fn of(
         &self,
         (headers, from): (&HeaderMap, IpAddr),
@@ -84,7 +85,7 @@ impl Sessions {
         let hash = token::hash(cookie(headers)?);
         let mut sessions = self.0.lock();
         let session = sessions.get_mut(&hash)?;
-        if !session.lasts(now) || !settings.client.contains(&session.client) {
+        if !session.is_valid(now) || !settings.client.contains(&session.client) {
             sessions.remove(&hash);
             return None;
         }
@@ -105,7 +106,7 @@ impl Sessions {
 
 pub(super) const FOREIGN: &str = "another site's page asked for this; nothing was changed";
 
-/// What gives a browser this cookie; none takes it away.
+/// The header that sets a browser's cookie; `None` removes it.
 pub(super) fn set_cookie(cookie: Option<&str>) -> String {
     let (value, age) = (
         cookie.unwrap_or_default(),
@@ -114,16 +115,16 @@ pub(super) fn set_cookie(cookie: Option<&str>) -> String {
     format!("{COOKIE}={value}; Path=/; Secure; HttpOnly; SameSite=Strict{age}")
 }
 
-/// Whether a browser asks, which shows certificates and cookies whoever's page made it.
+/// Returns whether a browser sent it: one shows certificates and cookies on requests of any site's page.
 pub(super) fn is_browsers(headers: &HeaderMap) -> bool {
     let marks = ["origin", "sec-fetch-site", "cookie"];
     marks.iter().any(|mark| headers.contains_key(*mark))
 }
 
-/// Whether the page that asks is this listener's own, where the browser says.
+/// Returns whether the requesting page is this listener's own, if the browser tells.
 pub(super) fn own_origin(headers: &HeaderMap) -> Option<bool> {
     let Some(origin) = headers.get(header::ORIGIN) else {
-        // Browsers name no origin where a page only reads from its own site.
+        // Browsers send no origin when a page only reads from its own site.
         let site = headers.get("sec-fetch-site")?.as_bytes();
         return (site != b"none").then_some(site == b"same-origin");
     };
@@ -139,14 +140,14 @@ pub(super) fn own_origin(headers: &HeaderMap) -> Option<bool> {
     )
 }
 
-/// Whether a method asks for nothing to be changed.
+/// Returns whether a method changes nothing.
 pub(super) fn only_reads(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {
-    let all = headers.get_all(header::COOKIE).iter();
-    let texts = all.filter_map(|cookies| cookies.to_str().ok());
+    let values = headers.get_all(header::COOKIE).iter();
+    let texts = values.filter_map(|cookies| cookies.to_str().ok());
     let mut pairs = texts.flat_map(|text| text.split(';'));
     pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
 }
@@ -172,8 +173,8 @@ mod tests {
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let pairs = pairs.iter();
         pairs
+            .iter()
             .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
             .collect()
     }
@@ -181,7 +182,7 @@ mod tests {
     const HOME: &str = "10.0.0.1";
 
     #[test]
-    fn a_session_ends_when_it_is_idle_or_old_or_its_client_is_none() {
+    fn a_session_ends_when_it_is_idle_or_old_or_its_client_is_removed() {
         let sessions = Sessions::default();
         let (began, minute) = (Instant::now(), Duration::from_secs(60));
         let from = HOME.parse().unwrap();
@@ -229,21 +230,21 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_are_kept_and_the_one_unused_longest_goes() {
+    fn the_longest_unused_session_makes_room() {
         let sessions = Sessions::default();
         let (began, from, all) = (Instant::now(), HOME.parse().unwrap(), settings(&["noc"]));
         let begin = |n: u64| sessions.begin(client("noc"), from, began + Duration::from_secs(n));
         let cookies: Vec<String> = (0..SESSIONS_MAX as u64 + 1).filter_map(begin).collect();
         assert_eq!(sessions.0.lock().len(), SESSIONS_MAX);
-        let is_there = |cookie: &str| {
+        let exists = |cookie: &str| {
             let shown = headers(&[("cookie", &format!("{COOKIE}={cookie}"))]);
             sessions.of((&shown, from), &all, (began, false)).is_some()
         };
-        assert!(!is_there(&cookies[0]) && is_there(&cookies[1]));
+        assert!(!exists(&cookies[0]) && exists(&cookies[1]));
     }
 
     #[test]
-    fn a_change_takes_the_own_origin_and_what_only_the_page_was_told() {
+    fn a_change_requires_the_own_origin_and_the_page_s_token() {
         let sessions = Sessions::default();
         let (now, from) = (Instant::now(), HOME.parse().unwrap());
         let cookie = sessions.begin(client("noc"), from, now).unwrap();

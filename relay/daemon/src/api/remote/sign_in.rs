@@ -1,4 +1,4 @@
-//! Signing in and out by a browser: for a token or a certificate, shown once, a session.
+//! Signing in and out with a browser: a token or certificate, shown once, begins a session.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 
-use super::super::api_error::{Answer, ApiError, Code};
+use super::super::api_error::{ApiError, Code, Reply};
 use super::super::connections::Connection;
 use super::super::service::Service;
 use super::admission::Caller;
@@ -23,7 +23,7 @@ pub(in crate::api) async fn session(
     Extension(connection): Extension<Connection>,
     headers: HeaderMap,
 ) -> Json<SignedIn> {
-    let (remote, peer) = (&service.remote, connection.visitor());
+    let (remote, peer) = (&service.remote, connection.remote());
     let settings = remote.settings();
     let session = peer.and_then(|peer| {
         let session = remote.session(peer, &headers, true)?;
@@ -55,21 +55,21 @@ pub(in crate::api) async fn sign_in(
     Extension(connection): Extension<Connection>,
     Extension(Caller(name, _)): Extension<Caller>,
     headers: HeaderMap,
-) -> Answer<Response> {
+) -> Reply<Response> {
     let remote = &service.remote;
     let settings = remote.settings();
     let client = settings.client.iter().find(|client| client.name == name);
-    let begun = connection.visitor().zip(client).and_then(|(peer, client)| {
+    let cookie = connection.remote().zip(client).and_then(|(peer, client)| {
         remote.sessions.end(&headers);
         remote
             .sessions
             .begin(client.clone(), peer.address, Instant::now())
     });
-    let cookie = begun.ok_or_else(|| {
+    let cookie = cookie.ok_or_else(|| {
         ApiError::new(Code::Unavailable, "no session can be begun now; try again")
     })?;
-    let cookie = [(header::SET_COOKIE, set_cookie(Some(&cookie)))];
-    Ok((StatusCode::NO_CONTENT, cookie).into_response())
+    let headers = [(header::SET_COOKIE, set_cookie(Some(&cookie)))];
+    Ok((StatusCode::NO_CONTENT, headers).into_response())
 }
 
 /// Ends the session.
@@ -79,6 +79,6 @@ pub(in crate::api) async fn sign_out(
     headers: HeaderMap,
 ) -> Response {
     service.remote.sessions.end(&headers);
-    let cookie = [(header::SET_COOKIE, set_cookie(None))];
-    (StatusCode::NO_CONTENT, cookie).into_response()
+    let headers = [(header::SET_COOKIE, set_cookie(None))];
+    (StatusCode::NO_CONTENT, headers).into_response()
 }

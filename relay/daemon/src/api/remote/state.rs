@@ -1,4 +1,4 @@
-//! What is known of clients of other hosts and of their listener, by whoever asks.
+//! The status of the listener for other hosts and of its clients.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,14 +19,14 @@ use super::now;
 use super::peer::Peer;
 use super::session::{Session, Sessions};
 
-/// How long before its end a certificate or a token is told of.
+/// How long before its expiry a certificate or a token is reported, in seconds.
 const SOON: u64 = 14 * 86_400;
 
-/// The settings, and what has become of them.
+/// The settings of the listener for other hosts, and its state.
 #[derive(Debug, Default)]
 pub(crate) struct Remote {
     pub(super) settings: watch::Sender<Arc<ApiSettings>>,
-    known: Mutex<Known>,
+    status: Mutex<ListenerStatus>,
     failures: Failures,
     pub(super) sessions: Sessions,
     /// Requests and handshakes that were refused.
@@ -34,23 +34,23 @@ pub(crate) struct Remote {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    /// Whether the listener has done what the settings say, or failed to.
+pub(super) struct ListenerStatus {
+    /// Whether the listener has applied the settings, or failed to.
     has_begun: bool,
-    /// Why the listener does not do what it should.
+    /// Why the listener does not work as configured.
     trouble: Option<String>,
-    /// When the listener's certificate ends.
+    /// When the listener's certificate expires.
     expires: Option<u64>,
-    /// What it is for.
+    /// The certificate's names.
     pub(super) names: Arc<[String]>,
-    /// What ends soon and was told of, and when it ends.
+    /// What was reported to expire soon, and when it expires.
     expiring: BTreeMap<String, u64>,
-    /// When a client was last served, and where it was.
+    /// When a client was last served, and its address.
     pub(super) used: BTreeMap<String, (u64, IpAddr)>,
 }
 
 impl Remote {
-    /// Goes by other settings from now on.
+    /// Replaces the settings.
     pub(crate) fn set(&self, settings: ApiSettings) {
         self.settings.send_replace(Arc::new(settings));
     }
@@ -59,27 +59,27 @@ impl Remote {
         Arc::clone(&self.settings.borrow())
     }
 
-    /// The session that a request is of, if its client still shows what it has to.
+    /// The session of a request, if its client still shows the required certificate.
     pub(super) fn session(&self, peer: &Peer, headers: &HeaderMap, uses: bool) -> Option<Session> {
         let at = (Instant::now(), uses);
         let session = self
             .sessions
-            .of((headers, peer.address), &self.settings(), at);
-        let session = session.filter(|session| {
-            let ends = session.client.expires();
-            ends.is_none_or(|ends| ends > now()) && peer.still_shows(&session.client)
-        })?;
+            .of((headers, peer.address), &self.settings(), at)
+            .filter(|session| {
+                let ends = session.client.expires();
+                ends.is_none_or(|ends| ends > now()) && peer.still_shows(&session.client)
+            })?;
         peer.serve_as(&session.client);
         Some(session)
     }
 
-    /// How the listener does, where there is to be one.
+    /// The status of the listener, if one is configured.
     pub(in crate::api) fn status(&self) -> Option<ApiStatus> {
         let settings = self.settings();
-        let known = self.known();
+        let status = self.lock_status();
         let beginning = || "it begins to listen".to_owned();
-        let reason = known.trouble.clone();
-        let reason = reason.or_else(|| (!known.has_begun).then(beginning));
+        let trouble = status.trouble.clone();
+        let reason = trouble.or_else(|| (!status.has_begun).then(beginning));
         Some(ApiStatus {
             listen: settings.listen?.to_string(),
             state: match reason {
@@ -88,18 +88,18 @@ impl Remote {
             },
             reason,
             clients: settings.client.len(),
-            certificate_expires: known.expires,
-            expiring: known.expiring.keys().cloned().collect(),
+            certificate_expires: status.expires,
+            expiring: status.expiring.keys().cloned().collect(),
             refused: self.refused.load(Ordering::Relaxed),
         })
     }
 
-    /// The clients, without what they show.
+    /// The clients, without their credentials.
     pub(in crate::api) fn clients(&self) -> Vec<ApiClientStatus> {
         let settings = self.settings();
-        let known = self.known();
+        let status = self.lock_status();
         let clients = settings.client.iter().map(|client| {
-            let used = known.used.get(&client.name);
+            let used = status.used.get(&client.name);
             ApiClientStatus {
                 name: client.name.clone(),
                 role: client.role.to_string(),
@@ -117,19 +117,19 @@ impl Remote {
         clients.collect()
     }
 
-    /// Says of the listener that all is well, or what is not; told where it is news.
-    pub(super) fn tell(&self, trouble: Option<String>, events: &Events) {
+    /// Records the listener's trouble, or that there is none; publishes an event if that changed.
+    pub(super) fn report(&self, trouble: Option<String>, events: &Events) {
         let is_wanted = self.settings().listen.is_some();
-        let mut known = self.known();
-        let had_begun = std::mem::replace(&mut known.has_begun, is_wanted);
-        let before = std::mem::replace(&mut known.trouble, trouble.clone());
-        drop(known);
-        let is_news = if is_wanted {
-            !had_begun || before != trouble
+        let mut status = self.lock_status();
+        let had_begun = std::mem::replace(&mut status.has_begun, is_wanted);
+        let previous = std::mem::replace(&mut status.trouble, trouble.clone());
+        drop(status);
+        let has_changed = if is_wanted {
+            !had_begun || previous != trouble
         } else {
-            before.is_some()
+            previous.is_some()
         };
-        if !is_news {
+        if !has_changed {
             return;
         }
         let (kind, message) = match (trouble, is_wanted) {
@@ -143,8 +143,8 @@ impl Remote {
         events.publish(event(kind, "api", message));
     }
 
-    /// Tells of certificates and tokens that end soon, once each, and when they do no more.
-    pub(super) fn tell_expiring(&self, identity: Option<Identity>, events: &Events) {
+    /// Publishes an event once for each certificate and token that expires soon, and when it was renewed.
+    pub(super) fn report_expiring(&self, identity: Option<Identity>, events: &Events) {
         let settings = self.settings();
         let certificate = identity.as_ref().map(|identity| identity.expires);
         let own = certificate.map(|ends| ("the certificate of [api]".to_owned(), ends));
@@ -153,19 +153,19 @@ impl Remote {
             .iter()
             .filter_map(|client| Some((format!("client {}", client.name), client.expires()?)));
         let now = now();
-        let soon = own
+        let soon: BTreeMap<String, u64> = own
             .into_iter()
             .chain(clients)
-            .filter(|(_, ends)| *ends < now + SOON);
-        let soon: BTreeMap<String, u64> = soon.collect();
-        let mut known = self.known();
-        known.expires = certificate;
-        known.names = identity
+            .filter(|(_, ends)| *ends < now + SOON)
+            .collect();
+        let mut status = self.lock_status();
+        status.expires = certificate;
+        status.names = identity
             .map(|identity| identity.names.into())
             .unwrap_or_default();
-        let before = std::mem::replace(&mut known.expiring, soon.clone());
-        drop(known);
-        let tell = |kind: &str, what: &str, message: String| {
+        let before = std::mem::replace(&mut status.expiring, soon.clone());
+        drop(status);
+        let publish = |kind: &str, what: &str, message: String| {
             let part = Some(what.to_owned());
             events.publish(Event {
                 part,
@@ -182,19 +182,19 @@ impl Remote {
             } else {
                 format!("{what} has ended at {when}; renew it, or take it out")
             };
-            tell(kind::EXPIRES_SOON, what, message);
+            publish(kind::EXPIRES_SOON, what, message);
         }
         for what in before.keys().filter(|what| !soon.contains_key(*what)) {
-            tell(kind::RENEWED, what, format!("{what} ends soon no more"));
+            publish(kind::RENEWED, what, format!("{what} ends soon no more"));
         }
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+    pub(super) fn lock_status(&self) -> MutexGuard<'_, ListenerStatus> {
+        self.status.lock()
     }
 
-    /// Counts a refusal; tells of the first of an address, the tenth, the hundredth. Says how long the
-    /// answer is to wait.
+    /// Counts a refusal; publishes the first of an address, the tenth, the hundredth. Returns the delay of
+    /// the reply.
     pub(super) fn note_refusal(&self, from: IpAddr, why: &str, events: &Events) -> Duration {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let (times, delay) = self.failures.note(from);

@@ -26,7 +26,7 @@ struct Served {
     path: PathBuf,
 }
 
-/// Serves on a socket of its own, with a supervisor that refuses every change.
+/// Serves on a new socket, with a supervisor that refuses every change.
 fn serve() -> Served {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mcr.sock");
@@ -44,7 +44,7 @@ fn serve() -> Served {
     }
 }
 
-/// A service that knows one rule.
+/// A service with one rule.
 fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
     let (commands, incoming) = mpsc::channel(16);
     let (dataplane, support, features) = DataplaneThread::start(without_paths())
@@ -85,7 +85,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         log: None,
         capture: Default::default(),
         unsaved: Arc::default(),
-        answers: Arc::default(),
+        responses: Arc::default(),
         is_apart: false,
         remote: Arc::default(),
         notified: Arc::default(),
@@ -131,13 +131,13 @@ async fn answers_the_client() {
 }
 
 #[tokio::test]
-async fn who_asks_for_a_part_is_told_which_it_is() {
+async fn a_reply_about_a_part_says_which_it_is() {
     let served = serve();
     let client = Client::new(&served.path);
     assert_eq!(client.stats().await.unwrap().selection, None);
     let stats = client.selected_stats(&StatsQuery::default()).await.unwrap();
-    let told = stats.selection.unwrap();
-    assert_eq!((told.part.offset, told.states["up"]), (0, 0));
+    let selection = stats.selection.unwrap();
+    assert_eq!((selection.part.offset, selection.states["up"]), (0, 0));
     let whole = client.rules().await.unwrap();
     let query = RulesQuery {
         limit: Some(9),
@@ -285,8 +285,8 @@ async fn a_change_that_is_not_answered_in_time_says_whether_it_may_have_been_mad
         refusal.message.contains("nothing was changed"),
         "{refusal:?}"
     );
-    let called_off = commands.try_recv().unwrap();
-    assert!(!called_off.turn.begin(), "and nothing will be");
+    let cancelled = commands.try_recv().unwrap();
+    assert!(!cancelled.turn.begin(), "and nothing will be");
 
     let begin = async {
         let command = commands.recv().await.unwrap();
@@ -296,8 +296,8 @@ async fn a_change_that_is_not_answered_in_time_says_whether_it_may_have_been_mad
     let (_command, refusal) =
         tokio::join!(begin, service.change(order(), Author::default(), soon()));
     let refusal = refusal.unwrap_err();
-    let said = "the change may have been made: the generation of the rules was 1";
-    assert!(refusal.message.contains(said), "{refusal:?}");
+    let expected = "the change may have been made: the generation of the rules was 1";
+    assert!(refusal.message.contains(expected), "{refusal:?}");
 }
 
 #[tokio::test]
@@ -351,7 +351,7 @@ async fn the_read_only_listener_changes_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (service, mut commands) = service();
-    let names = host_name::known(Some(&["x".to_owned()]));
+    let names = host_name::served(Some(&["x".to_owned()]));
     tokio::spawn(serve_read_only(listener, service, names));
     let exchange = move |request: Vec<u8>| {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -361,8 +361,9 @@ async fn the_read_only_listener_changes_nothing() {
         answer
     };
     let exchange = |request| tokio::task::spawn_blocking(move || exchange(request));
-    let answer = exchange(request("POST /v1/rules", "{\"rules\":[]}")).await;
-    let answer = answer.unwrap();
+    let answer = exchange(request("POST /v1/rules", "{\"rules\":[]}"))
+        .await
+        .unwrap();
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
     assert!(commands.try_recv().is_err());
 
@@ -370,8 +371,8 @@ async fn the_read_only_listener_changes_nothing() {
     let answer = exchange(rebound.into()).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
     assert!(answer.contains("\"code\":\"bad_request\""), "{answer}");
-    let known = rebound.replace("evil.example", "127.0.0.1:9469");
-    let answer = exchange(known.into()).await.unwrap();
+    let served = rebound.replace("evil.example", "127.0.0.1:9469");
+    let answer = exchange(served.into()).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
@@ -381,15 +382,15 @@ fn every_route_states_its_least_role() {
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let role = operation["x-mcr-role"].as_str();
-            let known = ["none", "view", "operate", "change"];
+            let roles = ["none", "view", "operate", "change"];
             assert!(
-                role.is_some_and(|role| known.contains(&role)),
+                role.is_some_and(|role| roles.contains(&role)),
                 "{method} {path}: {role:?}"
             );
-            // What is asked of a packet or a text changes nothing.
-            let asked = ["/v1/explain", "/v1/check", "/v1/import"];
+            // These routes have a body and change nothing.
+            let questions = ["/v1/explain", "/v1/check", "/v1/import"];
             let captures = ["/v1/discover", "/v1/rules/{name}/tap"].contains(&path.as_str());
-            let changes = captures || method != "get" && !asked.contains(&path.as_str());
+            let changes = captures || method != "get" && !questions.contains(&path.as_str());
             let is_least = matches!(role, Some("none" | "view"));
             assert!(
                 !changes || !is_least,

@@ -1,13 +1,13 @@
-//! What clients bring about no more of.
+//! Limits on what clients may add.
 
 use super::*;
 
-/// Their interfaces are not there, so that no path's room ends first.
+/// Their interfaces are missing, so that no path's own limit is reached first.
 #[test]
-fn clients_bring_about_no_more_rules_than_there_may_be() {
+fn clients_add_no_more_rules_than_permitted() {
     let mut core = core().at_most(2, 100);
     let nowhere = host(&[]);
-    carry_out(
+    execute(
         &mut core,
         &add(vec![plain("a", 1), plain("b", 2)]),
         &nowhere,
@@ -28,7 +28,7 @@ fn clients_bring_about_no_more_rules_than_there_may_be() {
 }
 
 #[test]
-fn clients_bring_about_no_more_outputs_than_there_may_be() {
+fn clients_add_no_more_outputs_than_permitted() {
     let core = core().at_most(1, 100);
     let with = |outputs: u8| {
         let outputs =
@@ -46,14 +46,14 @@ fn clients_bring_about_no_more_outputs_than_there_may_be() {
 }
 
 #[test]
-fn clients_bring_about_no_more_memberships_than_there_may_be() {
+fn clients_add_no_more_memberships_than_permitted() {
     let mut core = core().at_most(20, 300);
     let here = two_links();
     let of = |name: &str, input: &str| RuleDocument {
         inputs: vec![input.to_owned()],
         ..plain(name, 1)
     };
-    carry_out(&mut core, &add(vec![of("a", "239.1.0.0/24%eth0:1")]), &here);
+    execute(&mut core, &add(vec![of("a", "239.1.0.0/24%eth0:1")]), &here);
     // The same groups at another port, and a range too large to be joined, are no more memberships.
     let same = [
         of("b", "239.1.0.0/24%eth0:2"),
@@ -79,12 +79,12 @@ fn clients_bring_about_no_more_memberships_than_there_may_be() {
     }
 }
 
-/// A configuration may hold more than clients may add, and what is too much may become less.
+/// A configuration may have more than clients may add, and clients may reduce the excess.
 #[test]
 fn too_many_rules_may_become_fewer() {
     let (mut core, nowhere) = (core(), host(&[]));
     let set = vec![plain("a", 1), plain("b", 2), plain("c", 3)];
-    carry_out(&mut core, &add(set), &nowhere);
+    execute(&mut core, &add(set), &nowhere);
     let core = core.at_most(1, 100);
     let fewer = Request::Change(Transaction {
         remove: vec!["a".to_owned()],

@@ -22,9 +22,9 @@ fn names(core: &Core) -> Vec<&str> {
 }
 
 #[test]
-fn rules_of_a_fleet_come_and_go_beside_those_of_the_host() {
+fn rules_of_a_fleet_are_added_and_removed_beside_those_of_the_host() {
     let mut core = core();
-    carry_out(&mut core, &add(vec![plain("own", 1)]), &two_links());
+    execute(&mut core, &add(vec![plain("own", 1)]), &two_links());
     let a = of_share("a", plain("a1", 2));
     let b = of_share("b", plain("b1", 3));
     assert_eq!(install(&mut core, &[a.clone(), b]), BTreeMap::new());
@@ -37,19 +37,19 @@ fn rules_of_a_fleet_come_and_go_beside_those_of_the_host() {
     assert_eq!(core.generation(), generation, "nothing changed");
     install(&mut core, &[a]);
     assert_eq!(names(&core), ["own", "a1"]);
-    // Another configuration of the host leaves them as they are.
+    // Another configuration of the host does not affect them.
     let list = RuleList {
         rules: vec![plain("other", 4)],
         ..RuleList::default()
     };
-    carry_out(&mut core, &Request::Replace(Box::new(list)), &two_links());
+    execute(&mut core, &Request::Replace(Box::new(list)), &two_links());
     assert_eq!(names(&core), ["other", "a1"]);
 }
 
 #[test]
-fn a_share_that_cannot_be_is_left_out_with_its_reason_and_the_others_come() {
+fn an_invalid_share_is_refused_with_its_reason_and_the_others_are_added() {
     let mut core = core().at_most(4, 100);
-    carry_out(&mut core, &add(vec![plain("own", 1)]), &two_links());
+    execute(&mut core, &add(vec![plain("own", 1)]), &two_links());
     let shares = [
         of_share("good", plain("g1", 2)),
         of_share("name", plain("own", 3)),
@@ -71,7 +71,7 @@ fn a_share_that_cannot_be_is_left_out_with_its_reason_and_the_others_come() {
 }
 
 #[test]
-fn what_is_the_fleets_is_changed_by_the_fleet_alone() {
+fn only_the_fleet_changes_its_rules() {
     let mut core = core();
     install(&mut core, &[of_share("a", plain("a1", 2))]);
     let remove = Request::Change(Transaction {

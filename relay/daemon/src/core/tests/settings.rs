@@ -1,4 +1,4 @@
-//! Settings that change with rules.
+//! Settings that change together with rules.
 
 use super::*;
 
@@ -8,14 +8,14 @@ fn budget(text: &str) -> Settings {
 }
 
 #[test]
-fn settings_change_where_they_are_given_and_stay_where_not() {
+fn settings_change_if_they_are_given_and_stay_otherwise() {
     let (mut core, host) = (core(), two_links());
     let request = replace(vec![plain("a", 1)], Some(budget("100pps")));
-    let step = carry_out(&mut core, &request, &host);
+    let step = execute(&mut core, &request, &host);
     assert_eq!(step.change.settings, ["budget: 100pps (was none)"]);
     assert_eq!(core.table().budget.unwrap().rate, 100);
-    carry_out(&mut core, &replace(vec![plain("b", 2)], None), &host);
-    carry_out(&mut core, &add(vec![plain("c", 3)]), &host);
+    execute(&mut core, &replace(vec![plain("b", 2)], None), &host);
+    execute(&mut core, &add(vec![plain("c", 3)]), &host);
     assert_eq!(core.settings().budget, budget("100pps").budget);
     assert_eq!(
         (core.generation(), core.table().budget.unwrap().rate),
@@ -23,18 +23,17 @@ fn settings_change_where_they_are_given_and_stay_where_not() {
     );
     let same = vec![plain("b", 2), plain("c", 3)];
     let request = replace(same, Some(Settings::default()));
-    let step = carry_out(&mut core, &request, &host);
+    let step = execute(&mut core, &request, &host);
     assert_eq!(step.change.settings, ["budget: none (was 100pps)"]);
     assert_eq!((core.generation(), core.table().budget), (4, None));
 }
 
 #[test]
-fn settings_permit_link_local_inputs_as_long_as_they_say_so() {
+fn link_local_inputs_are_permitted_while_the_settings_allow_them() {
     let (mut core, host) = (core(), two_links());
-    let mdns = rule("mdns", 1, "239.10.1.1%eth1:6001");
     let mdns = RuleDocument {
         inputs: vec!["224.0.0.251%eth0:5353".to_owned()],
-        ..mdns
+        ..rule("mdns", 1, "239.10.1.1%eth1:6001")
     };
     assert!(core.resolve(&add(vec![mdns.clone()])).is_err());
     let permission = Settings {
@@ -42,17 +41,17 @@ fn settings_permit_link_local_inputs_as_long_as_they_say_so() {
         ..Settings::default()
     };
     let request = replace(vec![mdns.clone()], Some(permission));
-    carry_out(&mut core, &request, &host);
-    let kept = core.resolve(&replace(vec![mdns.clone()], None));
-    assert!(kept.is_ok());
+    execute(&mut core, &request, &host);
+    let unchanged = core.resolve(&replace(vec![mdns.clone()], None));
+    assert!(unchanged.is_ok());
     let request = replace(vec![mdns], Some(Settings::default()));
     assert!(core.resolve(&request).is_err());
 }
 
-/// Rules that send to hosts on both paths halve the budget, and when those of one path go it is
-/// whole again; worked out from the change, it is what a whole look comes to.
+/// Rules that send to hosts on both paths halve the budget, and when those of one path are removed it is
+/// whole again; computed from the change, it equals a full computation.
 #[test]
-fn a_change_of_few_rules_shares_the_budget_as_a_whole_look_does() {
+fn a_change_of_few_rules_shares_the_budget_as_a_full_computation_does() {
     let mut core = core();
     let to_host = |name: &str, number: u8, path: Option<PathChoice>| RuleDocument {
         path,
@@ -74,7 +73,7 @@ fn a_change_of_few_rules_shares_the_budget_as_a_whole_look_does() {
     host.next_hops.insert(query, next_hop);
     let host = Arc::new(host);
     let first = replace(vec![to_host("a", 1, kernel)], Some(budget("100pps")));
-    carry_out(&mut core, &first, &host);
+    execute(&mut core, &first, &host);
     let remove = |name: &str| {
         Request::Change(Transaction {
             remove: vec![name.to_owned()],
