@@ -1,7 +1,7 @@
-//! A TLS stream that keeps why the other side ended it.
+//! A TLS stream that remembers the alert with which the other side ended it.
 //!
-//! With TLS 1.3 a server judges the client's certificate after the client has begun to speak: the
-//! verdict arrives while the client writes, and a write that fails for that reason hides it.
+//! With TLS 1.3 a server verifies the client's certificate after the client has begun to send: the
+//! alert arrives while the client writes, and a write that fails for that reason hides it.
 
 use std::io;
 use std::pin::Pin;
@@ -11,36 +11,36 @@ use std::task::{Context, Poll};
 use rustls::AlertDescription;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is read at once of a stream that cannot be written to any more.
+/// Bytes read at once from a stream that can no longer be written to.
 const PIECE: usize = 4096;
 
-/// What the other side said when it ended a connection, if it did.
+/// The alert with which the other side ended a connection, if it sent one.
 #[derive(Clone, Debug, Default)]
 pub struct Alert(Arc<OnceLock<AlertDescription>>);
 
 impl Alert {
-    /// What it said.
+    /// The description of the alert.
     pub fn told(&self) -> Option<AlertDescription> {
         self.0.get().copied()
     }
 }
 
-/// The error of TLS that an error of a stream is of.
+/// The TLS error in an error of a stream.
 pub fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// A stream whose end is remembered.
+/// A stream whose final alert is remembered.
 #[derive(Debug)]
 pub struct Heeding<S> {
     stream: S,
     alert: Alert,
-    /// Why nothing can be written any more, while what was said last is read.
+    /// Why nothing can be written any more, while the rest of the input is read.
     failed: Option<io::Error>,
 }
 
 impl<S: AsyncRead + Unpin> Heeding<S> {
-    /// Has what ends the stream stand in `alert`.
+    /// Stores the alert that ends the stream in `alert`.
     pub fn new(stream: S, alert: Alert) -> Self {
         Self {
             stream,
@@ -51,14 +51,14 @@ impl<S: AsyncRead + Unpin> Heeding<S> {
 
     fn note(&self, error: io::Error) -> io::Error {
         if let Some(rustls::Error::AlertReceived(alert)) = of_tls(&error) {
-            // Only the first can be said.
+            // Only the first is stored.
             let _ = self.alert.0.set(*alert);
         }
         error
     }
 
-    /// Why a write failed: what was said last, or that nothing was. A connection that was hung up is
-    /// readable to its end, if not at once.
+    /// The cause of a failed write: the alert, or `failed` if there is none. A connection that was closed can
+    /// still be read to its end, if not at once.
     fn cause<T>(&mut self, context: &mut Context<'_>, failed: io::Error) -> Poll<io::Result<T>> {
         let mut piece = [0; PIECE];
         loop {

@@ -1,17 +1,16 @@
-//! What a certificate says of itself: whose it is and until when. Whether it is to be believed is
-//! rustls' business.
+//! The identity in a certificate, and when it expires. rustls verifies whether the certificate is valid.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Whose a certificate is.
+/// The owner of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Its alternative names: of hosts, addresses, mail, URIs; the common name where it has none.
+    /// Its alternative names: DNS, IP, mail, URI; the common name if it has none.
     pub names: Vec<String>,
-    /// When it ends, in seconds since the epoch.
+    /// When it expires, in seconds since the epoch.
     pub expires: u64,
 }
 
@@ -34,7 +33,7 @@ impl Identity {
     }
 }
 
-/// When a certificate in DER ends, in seconds since the epoch.
+/// When a certificate in DER expires, in seconds since the epoch.
 pub fn expires(der: &[u8]) -> Option<u64> {
     Identity::read(der).map(|identity| identity.expires)
 }

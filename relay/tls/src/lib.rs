@@ -1,5 +1,5 @@
-//! TLS as MCR speaks it: certificates and keys read of files in PEM, made into rustls' settings, and
-//! what a certificate says of itself. It opens no socket.
+//! TLS as MCR uses it: rustls configurations from certificates and keys in PEM files, and the identity in
+//! a certificate. It opens no socket.
 
 mod alert;
 mod certificate;
@@ -43,38 +43,38 @@ impl Unusable {
     }
 }
 
-/// What a server is made of.
+/// The parameters of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Server<'a> {
-    /// Its certificate and what signed it.
+    /// Its certificate and the chain.
     pub certificate: &'a Path,
     /// The certificate's key.
     pub key: &'a Path,
-    /// What certificates of clients are signed by; without it none are asked for.
+    /// The CA of clients' certificates; without it none are requested.
     pub client_ca: Option<&'a Path>,
-    /// Which of these are revoked.
+    /// The CA's list of revoked certificates.
     pub client_crl: Option<&'a Path>,
-    /// Whether TLS 1.2 is spoken besides 1.3.
+    /// Whether TLS 1.2 is accepted besides 1.3.
     pub is_old: bool,
 }
 
-/// A server as rustls has it, and what judges the certificates of its clients.
+/// The rustls configuration of a server, and the verifier of its clients' certificates.
 #[derive(Clone, Debug)]
 pub struct Serving {
     /// For a handshake.
     pub config: Arc<ServerConfig>,
-    /// Judges a certificate again that was good once.
+    /// Verifies again a certificate that was valid at the handshake.
     pub verifier: Option<Arc<dyn ClientCertVerifier>>,
-    /// What the server's own certificate says of itself.
+    /// The identity in the server's own certificate.
     pub identity: Identity,
 }
 
-/// The cryptography.
+/// The provider of cryptography.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Those who are trusted by the certificates in a file.
+/// The trusted CAs in a file.
 ///
 /// # Errors
 /// The file cannot be used.
@@ -88,14 +88,14 @@ pub fn roots(path: &Path) -> Result<RootCertStore, Unusable> {
     Ok(roots)
 }
 
-/// Those whom this host trusts.
+/// The CAs that this host trusts.
 pub fn native_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     roots
 }
 
-/// A client, with a certificate and its key where it has them.
+/// The configuration of a client, with a certificate and its key if it has them.
 ///
 /// # Errors
 /// Which file cannot be used, and why.
@@ -112,7 +112,7 @@ pub fn client(roots: RootCertStore, own: Option<(&Path, &Path)>) -> Result<Clien
         .map_err(|error| mismatched(certificate, key, error))
 }
 
-/// A server that keeps no sessions: each connection shows its certificate anew.
+/// The configuration of a server without session resumption: each connection sends its certificate.
 ///
 /// # Errors
 /// Which file cannot be used, and why.
@@ -129,9 +129,8 @@ pub fn server(of: Server<'_>) -> Result<Serving, Unusable> {
         None => builder.with_no_client_auth(),
     };
     let chain = certificates(of.certificate)?;
-    let identity = Identity::read(&chain[0]);
-    let identity =
-        identity.ok_or_else(|| Unusable::new(of.certificate, "it is none", NO_CERTIFICATE))?;
+    let identity = Identity::read(&chain[0])
+        .ok_or_else(|| Unusable::new(of.certificate, "it is none", NO_CERTIFICATE))?;
     let mut config = builder
         .with_single_cert(chain, private_key(of.key)?)
         .map_err(|error| mismatched(of.certificate, of.key, error))?;
@@ -145,7 +144,8 @@ pub fn server(of: Server<'_>) -> Result<Serving, Unusable> {
     })
 }
 
-/// What judges certificates of clients, who may have a token instead, but no certificate that is wrong.
+/// A verifier of clients' certificates. A client may have none, and use a token instead; an invalid one
+/// is refused.
 ///
 /// # Errors
 /// Which file cannot be used, and why.
@@ -173,7 +173,7 @@ fn versions(is_old: bool) -> &'static [&'static SupportedProtocolVersion] {
     if is_old { rustls::ALL_VERSIONS } else { NEW }
 }
 
-/// What is wrong with a certificate and a key together.
+/// What is wrong with a certificate and a key that rustls does not accept together.
 fn mismatched(certificate: &Path, key: &Path, error: rustls::Error) -> Unusable {
     match error {
         rustls::Error::InvalidCertificate(_) => Unusable::new(
@@ -198,11 +198,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Unusable> {
     Ok(certificates)
 }
 
-/// Reads a key. One that others can read is told of and taken: a mounted secret often is so by default.
+/// Reads a key. It warns of one that others can read, but accepts it: mounted secrets often are by default.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Unusable> {
     let remedy = "give a readable file in PEM with a private key";
     let key = PrivateKeyDer::from_pem_file(path);
-    if fs::metadata(path).is_ok_and(|there| there.mode() & 0o007 != 0) {
+    if fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o007 != 0) {
         let path = path.display();
         tracing::warn!("{path}: every user of this host can read the key: chmod 600 {path}");
     }
