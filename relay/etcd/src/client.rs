@@ -25,7 +25,7 @@ pub struct Client {
     pool: Arc<Pool>,
 }
 
-/// What a member says of itself.
+/// The status of a member, as reported by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The version of etcd, as 3.4.23.
@@ -34,7 +34,7 @@ pub struct Status {
     pub cluster_id: u64,
     /// The member's id.
     pub member_id: u64,
-    /// The leader's id; 0: the member knows of none.
+    /// The leader's id; 0: the member knows no leader.
     pub leader_id: u64,
     /// Raft's term.
     pub term: u64,
@@ -44,12 +44,12 @@ pub struct Status {
     pub db_bytes: u64,
     /// Whether it does not vote yet.
     pub is_learner: bool,
-    /// Alarms and what else it complains of.
+    /// Alarms and other errors.
     pub errors: Vec<String>,
 }
 
 impl Client {
-    /// Makes a client; etcd is first reached by a request.
+    /// Makes a client; it connects to etcd with its first request.
     ///
     /// # Errors
     /// What is wrong with the configuration, certificates included.
@@ -80,12 +80,12 @@ impl Client {
     /// # Errors
     /// [`Error::Unknown`] if it was sent and not answered; otherwise it was not applied.
     pub async fn txn(&self, txn: Txn, deadline: Duration) -> Result<TxnReply, Error> {
-        let reply = self.pool.call(TXN, &txn.message, Kind::Write, deadline);
-        let reply: TxnResponse = reply.await?;
-        Ok(reply.into())
+        let call = self.pool.call(TXN, &txn.message, Kind::Write, deadline);
+        let response: TxnResponse = call.await?;
+        Ok(response.into())
     }
 
-    /// Writes a key, whatever it holds; returns the revision that this made.
+    /// Writes a key, whatever its value; returns the new revision.
     ///
     /// # Errors
     /// As [`Client::txn`].
@@ -104,20 +104,18 @@ impl Client {
     /// # Errors
     /// As [`Client::txn`].
     pub async fn delete(&self, range: KeyRange, deadline: Duration) -> Result<u64, Error> {
-        let reply = self
-            .txn(Txn::new().then(Op::delete(range)), deadline)
-            .await?;
-        match reply.replies.first() {
+        let txn = Txn::new().then(Op::delete(range));
+        match self.txn(txn, deadline).await?.replies.first() {
             Some(OpReply::Deleted(count)) => Ok(*count),
             _ => Ok(0),
         }
     }
 
-    /// Reads a range, as all of etcd knows it and not only the member that is asked. It may be asked
-    /// of several endpoints, one after the other.
+    /// Reads a range, as agreed by the whole cluster unless `options` ask for less. It may be asked of
+    /// several endpoints, one after the other.
     ///
     /// # Errors
-    /// [`Error::Compacted`] if the revision asked for is gone; never [`Error::Unknown`].
+    /// [`Error::Compacted`] if the requested revision has been compacted; never [`Error::Unknown`].
     pub async fn range(
         &self,
         range: KeyRange,
@@ -132,13 +130,13 @@ impl Client {
             serializable: options.serializable,
             keys_only: options.keys_only,
         };
-        let reply = self.pool.call(RANGE, &request, Kind::Read, deadline);
-        let reply: RangeResponse = reply.await?;
-        Ok(reply.into())
+        let call = self.pool.call(RANGE, &request, Kind::Read, deadline);
+        let response: RangeResponse = call.await?;
+        Ok(response.into())
     }
 
     /// Reads a range in pages of `options.limit` keys (0: 1,000), all as of one revision: that of the
-    /// reply, after which a watch may go on. The deadline is for all of it.
+    /// reply, after which a watch may start. The deadline covers all pages.
     ///
     /// # Errors
     /// As [`Client::range`].
@@ -154,8 +152,8 @@ impl Client {
         }
         let mut whole = RangeReply::default();
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let page = self.range(range.clone(), options, left).await?;
+            let remaining = until.saturating_duration_since(Instant::now());
+            let page = self.range(range.clone(), options, remaining).await?;
             if options.revision == 0 {
                 options.revision = page.revision;
             }
@@ -176,8 +174,8 @@ impl Client {
     /// Opens a watch on these targets, over a stream of its own.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if no endpoint took it within the deadline, [`Error::Refused`] if the
-    /// user's password is not taken.
+    /// [`Error::Unavailable`] if no endpoint accepted it within the deadline, [`Error::Refused`] if the
+    /// user's password is not accepted.
     pub async fn watch(
         &self,
         targets: Vec<WatchTarget>,
@@ -185,52 +183,52 @@ impl Client {
     ) -> Result<Watch, Error> {
         let until = Instant::now() + deadline;
         let (index, connection) = self.pool.connection(deadline).await?;
-        let opened = async {
+        let open = async {
             let token = self.pool.fresh_token(&connection, until).await?;
-            let (requests, body) = watch::requests(&targets);
-            let body = connection.stream(WATCH, body, token.as_deref(), until);
-            Ok((requests, body.await?))
+            let (requests, request_body) = watch::requests(&targets);
+            let stream = connection.stream(WATCH, request_body, token.as_deref(), until);
+            Ok::<_, Failure>((requests, stream.await?))
         };
-        let opened: Result<_, Failure> = opened.await;
-        match opened {
+        match open.await {
             Ok(stream) => {
                 let pool = Arc::clone(&self.pool);
                 Ok(Watch::new(pool, (index, connection), stream, targets))
             }
-            Err(failure) => Err(self.pool.unread(index, failure)),
+            Err(failure) => Err(self.pool.read_error(index, failure)),
         }
     }
 
-    /// Asks one member, whether it has a leader or not, what it is.
+    /// Reads the status of one member, whether or not it has a leader.
     ///
     /// # Errors
     /// As [`Client::range`].
     pub async fn status(&self, endpoint: &Endpoint, deadline: Duration) -> Result<Status, Error> {
-        let index = self.endpoints().iter().position(|known| known == endpoint);
-        let index = index.ok_or_else(|| Error::Unavailable {
-            reason: format!("{endpoint} is none of the client's endpoints"),
-        })?;
-        let reply = self
+        let Some(index) = self.endpoints().iter().position(|it| it == endpoint) else {
+            return Err(Error::Unavailable {
+                reason: format!("{endpoint} is none of the client's endpoints"),
+            });
+        };
+        let call = self
             .pool
             .call_at(index, STATUS, &StatusRequest {}, deadline);
-        let reply: StatusResponse = reply.await?;
-        Ok(reply.into())
+        let response: StatusResponse = call.await?;
+        Ok(response.into())
     }
 }
 
 impl From<StatusResponse> for Status {
-    fn from(sent: StatusResponse) -> Self {
-        let header = sent.header.unwrap_or_default();
+    fn from(response: StatusResponse) -> Self {
+        let header = response.header.unwrap_or_default();
         Self {
-            version: sent.version,
+            version: response.version,
             cluster_id: header.cluster_id,
             member_id: header.member_id,
-            leader_id: sent.leader,
+            leader_id: response.leader,
             term: header.raft_term,
             revision: header.revision,
-            db_bytes: u64::try_from(sent.db_size).unwrap_or(0),
-            is_learner: sent.is_learner,
-            errors: sent.errors,
+            db_bytes: u64::try_from(response.db_size).unwrap_or(0),
+            is_learner: response.is_learner,
+            errors: response.errors,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where etcd is and how to speak to it. A `Config` that `Client::new` takes has no mistakes left.
+//! The configuration of a client. A `Config` that `Client::new` accepts is valid.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,18 +17,18 @@ pub struct Config {
     pub endpoints: Vec<Endpoint>,
     /// Certificates; needed by endpoints with `https`.
     pub tls: Option<Tls>,
-    /// Name and password, where etcd does not know the client by its certificate.
+    /// Name and password, if etcd does not identify the client by its certificate.
     pub user: Option<(String, Secret)>,
     /// How long to wait for an endpoint's connection before the next is tried.
     pub connect_timeout: Duration,
-    /// How long a watch may say nothing at all before it counts as broken.
+    /// How long a watch may receive nothing at all before it counts as broken.
     pub silence: Duration,
-    /// Longest reply that is taken, in bytes.
+    /// Longest reply that is accepted, in bytes.
     pub reply_max: usize,
 }
 
 impl Config {
-    /// The usual limits: 250 ms to connect, 1 s of silence, replies of 16 MiB.
+    /// The default limits: 250 ms to connect, 1 s of silence, replies of 16 MiB.
     pub fn new(endpoints: Vec<Endpoint>) -> Self {
         Self {
             endpoints,
@@ -44,15 +44,15 @@ impl Config {
 /// Files in PEM. They are read again for each connection, so certificates may be renewed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// Who signs the members' certificates.
+    /// The CA of the members' certificates.
     pub ca: PathBuf,
-    /// The client's certificate and what signed it, if etcd asks for one; with `key`.
+    /// The client's certificate and its chain, if etcd asks for one; with `key`.
     pub certificate: Option<PathBuf>,
     /// The key of the certificate.
     pub key: Option<PathBuf>,
 }
 
-/// What nobody may read: it has no `Debug` and no `Display`.
+/// A secret that must not be logged: it has no `Debug` and no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -105,7 +105,7 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let wrong = |reason| ConfigError::Endpoint {
-            // What stands before an @ may be a password.
+            // The part before an @ may be a password.
             endpoint: match text.rsplit_once('@') {
                 Some((_, host)) => format!("...@{host}"),
                 None => text.to_owned(),
@@ -147,7 +147,7 @@ impl FromStr for Endpoint {
 /// What is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// An endpoint that is none.
+    /// A text that is not an endpoint.
     #[error("endpoint {endpoint:?}: {reason}: write http://HOST:PORT or https://HOST:PORT")]
     Endpoint {
         /// As it was given.
@@ -155,10 +155,10 @@ pub enum ConfigError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// Nobody to ask.
+    /// No endpoint is given.
     #[error("no endpoint of etcd is given: name at least one, as http://HOST:PORT")]
     NoEndpoints,
-    /// TLS without anything to trust.
+    /// TLS without a CA to trust.
     #[error("endpoint {0} needs TLS: give the file of the CA that signed etcd's certificates")]
     NoTls(Endpoint),
     /// Half of a client certificate.
@@ -174,7 +174,7 @@ pub enum ConfigError {
         /// What to do.
         remedy: &'static str,
     },
-    /// A name that TLS cannot check.
+    /// A host name that TLS cannot verify.
     #[error("endpoint {0}: its host cannot be in a certificate: give a DNS name or an IP address")]
     ServerName(Endpoint),
 }
@@ -192,14 +192,14 @@ mod tests {
             ("http://[::1]:2379", "http://[::1]:2379"),
             ("http://[::1]", "http://[::1]:2379"),
         ];
-        for (text, wanted) in cases {
+        for (text, expected) in cases {
             let endpoint: Endpoint = text.parse().unwrap();
-            assert_eq!(endpoint.to_string(), wanted);
+            assert_eq!(endpoint.to_string(), expected);
         }
     }
 
     #[test]
-    fn says_what_is_wrong_with_an_endpoint() {
+    fn explains_invalid_endpoints() {
         let cases = [
             ("", "not a URL"),
             ("a.example:2379", "neither http:// nor https://"),

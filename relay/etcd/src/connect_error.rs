@@ -1,17 +1,17 @@
-//! Why no connection could be made.
+//! Why a connection could not be made.
 
 use std::error::Error;
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 #[derive(Debug)]
-pub(crate) enum Unmade {
-    /// There may be one the next moment.
+pub(crate) enum ConnectError {
+    /// The next attempt may succeed.
     Failed(String),
-    /// One side does not take the other's certificate, or a file is of no use: that lasts.
+    /// One side rejects the other's certificate, or a file is unusable: the next attempt would fail too.
     Refused(String),
 }
 
-/// An error with what caused it.
+/// An error with its causes.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

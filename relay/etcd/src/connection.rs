@@ -1,8 +1,8 @@
-//! One connection to one member: how it is made, and calls over it.
+//! One connection to one member, and calls over it.
 //!
-//! A connection counts as made when the member has answered over it. A stopped process still accepts
-//! connections, and a server that dislikes the client's certificate says so only after the client
-//! has begun to speak; so a request that is sent has a member that was alive just before.
+//! A connection counts as made when the member has answered over it: a stopped process still accepts
+//! connections, and a server that rejects the client's certificate reports that only after the client
+//! has begun to send. So each request is sent to a member that was alive just before.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,36 +25,36 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use crate::config::{Endpoint, Tls};
+use crate::config::{ConfigError, Endpoint, Tls};
+use crate::connect_error::{ConnectError, chain};
 use crate::grpc::{self, Frames};
 use crate::messages::{StatusRequest, StatusResponse};
 use crate::tls;
-use crate::unmade::{Unmade, chain};
 use ::tls::{Alert, Heeding};
 
-/// So many of a name's addresses are tried, all at once.
+/// Most addresses of a name that are tried, all at once.
 const ADDRESSES_MAX: usize = 8;
-/// What may arrive on one stream, and on all together, before it is read: so that a watch that is
-/// not read holds up no reply.
+/// How much may arrive on one stream, and on all together, before it is read: a watch that is not read
+/// does not hold up replies.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 const HEADERS_MAX: u32 = 16 << 10;
-/// Time for making a connection. Nobody waits that long; a slow one is there for a later request.
+/// Time for making a connection. No request waits that long; a slow connection serves a later one.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Time for a connection to say why it ended.
-const LAST_WORDS: Duration = Duration::from_millis(50);
+/// How long to wait for the reason why a connection ended.
+const CLOSE_REASON_MAX: Duration = Duration::from_millis(50);
 
 pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Why a call brought no answer that could be used.
+/// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The request never left.
+    /// The request was not sent.
     NotSent(String),
-    /// The request left, or may have.
+    /// The request was sent, or may have been, and there is no usable answer.
     Lost(String),
     /// The member answered with an error.
     Answered { code: u32, message: String },
@@ -69,11 +69,11 @@ impl Failure {
     }
 }
 
-/// An open connection. It closes when the last request and the last watch on it have gone.
+/// An open connection. It closes when the last request and the last watch on it have ended.
 pub(crate) struct Connection {
     origin: String,
     sender: SendRequest<Body>,
-    heard: Mutex<Instant>,
+    last_received: Mutex<Instant>,
     retired: AtomicBool,
     driver: JoinHandle<Result<(), hyper::Error>>,
 }
@@ -85,12 +85,12 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Connects and hears a first answer.
-    pub(crate) async fn open(endpoint: Endpoint, files: Option<Tls>) -> Result<Self, Unmade> {
+    /// Connects and waits for a first answer.
+    pub(crate) async fn open(endpoint: Endpoint, files: Option<Tls>) -> Result<Self, ConnectError> {
         let files = files.filter(|_| endpoint.secure);
-        let made = async {
+        let open = async {
             let alert = Alert::default();
-            let mut connection = Self::reach(&endpoint, files.as_ref(), &alert).await?;
+            let mut connection = Self::connect(&endpoint, files.as_ref(), &alert).await?;
             let until = Instant::now() + CONNECT_MAX;
             let probe = connection.unary::<_, StatusResponse>(
                 STATUS,
@@ -102,71 +102,75 @@ impl Connection {
             match probe.await {
                 Ok(_) | Err(Failure::Answered { .. }) => Ok(connection),
                 Err(failure) => {
-                    let reason = connection.end(failure).await;
-                    let refused = alert.told().zip(files.as_ref());
-                    Err(match refused {
-                        Some((alert, files)) => Unmade::Refused(tls::disliked(files, alert)),
-                        None => Unmade::Failed(reason),
+                    let reason = connection.close_reason(failure).await;
+                    Err(match (alert.told(), &files) {
+                        (Some(alert), Some(files)) => {
+                            ConnectError::Refused(tls::certificate_refused(files, alert))
+                        }
+                        _ => ConnectError::Failed(reason),
                     })
                 }
             }
         };
-        let late = || Unmade::Failed(format!("no answer within {} s", CONNECT_MAX.as_secs()));
-        let made = timeout(CONNECT_MAX, made).await;
-        made.unwrap_or_else(|_| Err(late()))
+        timeout(CONNECT_MAX, open).await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} s", CONNECT_MAX.as_secs());
+            Err(ConnectError::Failed(reason))
+        })
     }
 
-    /// Why it broke before it was used: the connection knows more than the request that it took
-    /// along.
-    async fn end(&mut self, failure: Failure) -> String {
+    /// Why the connection broke before it was used: its driver knows more than the request that failed.
+    async fn close_reason(&mut self, failure: Failure) -> String {
         let reason = failure.reason();
-        match timeout(LAST_WORDS, &mut self.driver).await {
+        match timeout(CLOSE_REASON_MAX, &mut self.driver).await {
             Ok(Ok(Err(error))) => format!("{reason}: {}", chain(&error)),
             _ => reason,
         }
     }
 
-    async fn reach(
+    async fn connect(
         endpoint: &Endpoint,
         files: Option<&Tls>,
         alert: &Alert,
-    ) -> Result<Self, Unmade> {
-        let addresses = lookup_host((endpoint.host.as_str(), endpoint.port)).await;
-        let addresses = addresses.map_err(|error| {
-            let host = &endpoint.host;
-            Unmade::Failed(format!("cannot find the address of {host}: {error}"))
-        })?;
-        let tcp = connect(addresses.take(ADDRESSES_MAX).collect()).await;
-        let tcp = tcp.map_err(Unmade::Failed)?;
+    ) -> Result<Self, ConnectError> {
+        let addresses = lookup_host((endpoint.host.as_str(), endpoint.port))
+            .await
+            .map_err(|error| {
+                let host = &endpoint.host;
+                ConnectError::Failed(format!("cannot find the address of {host}: {error}"))
+            })?;
+        let tcp = connect_tcp(addresses.take(ADDRESSES_MAX).collect())
+            .await
+            .map_err(ConnectError::Failed)?;
         let origin = endpoint.to_string();
         let Some(files) = files else {
-            return Self::over(origin, tcp).await;
+            return Self::handshake(origin, tcp).await;
         };
-        // Read anew each time; what is wrong with a file lasts.
-        let config = tls::load(files).map_err(|error| Unmade::Refused(error.to_string()))?;
-        let name =
-            tls::server_name(endpoint).map_err(|error| Unmade::Refused(error.to_string()))?;
-        let stream = TlsConnector::from(config).connect(name, tcp).await;
-        let stream = stream.map_err(|error| tls::unmade(endpoint, files, &error))?;
-        Self::over(origin, Heeding::new(stream, alert.clone())).await
+        // Read anew each time; a faulty file makes every attempt fail.
+        let refused = |error: ConfigError| ConnectError::Refused(error.to_string());
+        let config = tls::load(files).map_err(refused)?;
+        let name = tls::server_name(endpoint).map_err(refused)?;
+        match TlsConnector::from(config).connect(name, tcp).await {
+            Ok(stream) => Self::handshake(origin, Heeding::new(stream, alert.clone())).await,
+            Err(error) => Err(tls::handshake_error(endpoint, files, &error)),
+        }
     }
 
-    async fn over(
+    async fn handshake(
         origin: String,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<Self, Unmade> {
+    ) -> Result<Self, ConnectError> {
         let (sender, driver) = Builder::new(TokioExecutor::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADERS_MAX)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| Unmade::Failed(chain(&error)))?;
+            .map_err(|error| ConnectError::Failed(chain(&error)))?;
         let driver = tokio::spawn(driver);
         Ok(Self {
             origin,
             sender,
-            heard: Mutex::new(Instant::now()),
+            last_received: Mutex::new(Instant::now()),
             retired: AtomicBool::new(false),
             driver,
         })
@@ -182,13 +186,13 @@ impl Connection {
         self.retired.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that something came over it.
-    pub(crate) fn hear(&self) {
-        *self.heard.lock() = Instant::now();
+    /// Notes that something was received over it.
+    pub(crate) fn note_received(&self) {
+        *self.last_received.lock() = Instant::now();
     }
 
-    /// Calls `path` and reads its one reply. A connection over which nothing came until the deadline
-    /// is retired; one that only this answer is missing from goes on.
+    /// Calls `path` and reads its one reply. A connection over which nothing is received until the
+    /// deadline is retired; one on which only this reply is missing stays in use.
     pub(crate) async fn unary<Q: Message, R: Message + Default>(
         &self,
         path: &str,
@@ -202,21 +206,20 @@ impl Connection {
         let request = self.request(path, body, token, Some(until))?;
         let mut sender = self.ready(until).await?;
         let exchange = async {
-            let reply = sent(&mut sender, request).await?;
-            self.hear();
+            let reply = send(&mut sender, request).await?;
+            self.note_received();
             let message = self.read(reply, reply_max).await?;
             grpc::decode(message).map_err(|error| Failure::Lost(error.to_string()))
         };
         timeout_at(until, exchange).await.unwrap_or_else(|_| {
-            let heard = *self.heard.lock();
-            if heard <= started {
+            if *self.last_received.lock() <= started {
                 self.retire();
             }
             Err(Failure::Lost("no answer before the deadline".to_owned()))
         })
     }
 
-    /// Calls `path` with a body that goes on, and waits until the answer has begun.
+    /// Calls `path` with a streaming body, and waits for the head of the reply.
     pub(crate) async fn stream(
         &self,
         path: &str,
@@ -226,13 +229,13 @@ impl Connection {
     ) -> Result<Incoming, Failure> {
         let request = self.request(path, body, token, None)?;
         let mut sender = self.ready(until).await?;
-        let begun = timeout_at(until, sent(&mut sender, request)).await;
-        let reply = begun.unwrap_or_else(|_| {
+        let exchange = timeout_at(until, send(&mut sender, request));
+        let reply = exchange.await.unwrap_or_else(|_| {
             self.retire();
             Err(Failure::Lost("no answer before the deadline".to_owned()))
         })?;
-        self.hear();
-        checked(&reply)?;
+        self.note_received();
+        check(&reply)?;
         Ok(reply.into_body())
     }
 
@@ -255,15 +258,15 @@ impl Connection {
         let mut request = Request::post(format!("{}{path}", self.origin))
             .header("te", "trailers")
             .header("content-type", "application/grpc")
-            // Without it a member that has lost its leader lets a request wait and a watch sleep.
+            // Without it a member that has lost its leader leaves requests and watches waiting.
             .header("hasleader", "true");
         if let Some(token) = token {
             request = request.header("token", token);
         }
         if let Some(until) = until {
-            let left = until.saturating_duration_since(Instant::now()).as_millis();
-            let left = left.clamp(1, 99_999_999);
-            request = request.header("grpc-timeout", format!("{left}m"));
+            let remaining = until.saturating_duration_since(Instant::now());
+            let timeout_ms = remaining.as_millis().clamp(1, 99_999_999);
+            request = request.header("grpc-timeout", format!("{timeout_ms}m"));
         }
         request
             .body(body)
@@ -272,14 +275,14 @@ impl Connection {
 
     /// Reads the one message of a reply, and its status.
     async fn read(&self, reply: Response<Incoming>, max: usize) -> Result<Bytes, Failure> {
-        checked(&reply)?;
+        check(&reply)?;
         let lost = |error: grpc::Malformed| Failure::Lost(error.to_string());
         let mut body = reply.into_body();
         let mut frames = Frames::new(max);
         let mut message = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Failure::Lost(chain(&error)))?;
-            self.hear();
+            self.note_received();
             if let Some(data) = frame.data_ref() {
                 frames.push(data);
                 if let Some(whole) = frames.next().map_err(lost)? {
@@ -300,7 +303,7 @@ impl Connection {
     }
 }
 
-async fn connect(addresses: Vec<SocketAddr>) -> Result<TcpStream, String> {
+async fn connect_tcp(addresses: Vec<SocketAddr>) -> Result<TcpStream, String> {
     if addresses.is_empty() {
         return Err("its name has no address".to_owned());
     }
@@ -314,15 +317,15 @@ async fn connect(addresses: Vec<SocketAddr>) -> Result<TcpStream, String> {
     Ok(tcp)
 }
 
-async fn sent(
+async fn send(
     sender: &mut SendRequest<Body>,
     request: Request<Body>,
 ) -> Result<Response<Incoming>, Failure> {
     sender.try_send_request(request).await.map_err(|error| {
-        // hyper gives back what it has not begun to send.
-        let unsent = error.message().is_some();
+        // hyper returns the request if it has not begun to send it.
+        let is_unsent = error.message().is_some();
         let reason = chain(error.error());
-        if unsent {
+        if is_unsent {
             Failure::NotSent(reason)
         } else {
             Failure::Lost(reason)
@@ -330,8 +333,8 @@ async fn sent(
     })
 }
 
-/// Whether the head of a reply is that of a gRPC call that goes on.
-fn checked(reply: &Response<Incoming>) -> Result<(), Failure> {
+/// Checks that the head of a reply is that of a successful gRPC call.
+fn check(reply: &Response<Incoming>) -> Result<(), Failure> {
     if reply.status() != StatusCode::OK {
         let reason = format!("HTTP status {}: is that etcd?", reply.status());
         return Err(Failure::Lost(reason));

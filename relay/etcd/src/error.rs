@@ -1,15 +1,15 @@
-//! What can become of a request, told apart by what it means for a write.
+//! The outcomes of failed requests, distinguished by what they mean for a write.
 
-/// Why a request, or a watch, brought nothing.
+/// Why a request or a watch failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The request was surely not applied: no endpoint could be reached, or it only read.
     #[error("no answer from etcd, nothing was changed: {reason}")]
     Unavailable {
-        /// What each endpoint had to say.
+        /// The reason of each endpoint.
         reason: String,
     },
-    /// The request was sent and its answer never came: it may have been applied, or may yet be.
+    /// The request was sent and not answered: it may have been applied, or may still be.
     #[error("{endpoint}: what became of the request is unknown: {reason}")]
     Unknown {
         /// Where it was sent.
@@ -28,7 +28,7 @@ pub enum Error {
         /// The text of etcd.
         message: String,
     },
-    /// A watch was to go on from a revision that this member does not have yet: it lags, or all of etcd
+    /// A watch was to resume from a revision that this member does not have: it lags, or all of etcd
     /// has gone back. List the keys again.
     #[error(
         "{endpoint}: has no more than revision {revision}, and others had more: list the keys again"
@@ -39,10 +39,10 @@ pub enum Error {
         /// Its revision.
         revision: i64,
     },
-    /// The revision that was asked for is no longer in etcd's history: list the keys again.
+    /// The requested revision is no longer in etcd's history: list the keys again.
     #[error("etcd has compacted its history up to revision {revision}: list the keys again")]
     Compacted {
-        /// The oldest revision that is left; 0 where etcd does not tell it, as for a range.
+        /// The oldest revision that remains; 0 if etcd does not report it, as for a range.
         revision: i64,
     },
 }

@@ -1,13 +1,13 @@
-//! gRPC's own part of a conversation: messages with their length before them, and the status.
+//! The framing of gRPC: length-prefixed messages, and the status.
 
 use hyper::HeaderMap;
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// The length and the flag of compression before each message.
+/// Bytes of the compression flag and the length before each message.
 const PREFIX: usize = 5;
 
-/// What is wrong with what the other side sent.
+/// What is wrong with a reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("a reply of {length} bytes, of which {max} are taken at most: read less at once")]
@@ -20,12 +20,12 @@ pub(crate) enum Malformed {
     Short,
 }
 
-/// A message as it goes over the wire.
+/// A message as sent over the wire.
 pub(crate) fn frame(message: &impl Message) -> Bytes {
     let encoded = message.encode_to_vec();
     let mut framed = BytesMut::with_capacity(PREFIX + encoded.len());
     framed.put_u8(0);
-    // Far below 4 GiB: etcd takes 1.5 MiB.
+    // Far below 4 GiB: etcd accepts 1.5 MiB.
     framed.put_u32(u32::try_from(encoded.len()).unwrap_or(u32::MAX));
     framed.put_slice(&encoded);
     framed.freeze()
@@ -36,7 +36,7 @@ pub(crate) fn decode<R: Message + Default>(message: Bytes) -> Result<R, Malforme
     R::decode(message).map_err(|error| Malformed::Message(error.to_string()))
 }
 
-/// Makes messages of what comes in pieces. It holds no more than one message and one piece.
+/// Reassembles messages from pieces. It holds no more than one message and one piece.
 pub(crate) struct Frames {
     buffer: BytesMut,
     max: usize,
@@ -50,7 +50,7 @@ impl Frames {
         }
     }
 
-    /// Adds a piece. [`Frames::next`] must have said that there is no whole message left.
+    /// Adds a piece. [`Frames::next`] must have returned that there is no whole message.
     pub(crate) fn push(&mut self, piece: &[u8]) {
         self.buffer.extend_from_slice(piece);
     }
@@ -77,13 +77,13 @@ impl Frames {
         Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
-    /// Whether nothing is left over.
+    /// Whether no bytes remain.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 }
 
-/// How a call ended, as its headers or trailers tell; none if they do not.
+/// The status of a call in its headers or trailers, if they have one.
 pub(crate) fn status(headers: &HeaderMap) -> Option<(u32, String)> {
     let code = headers.get("grpc-status")?.to_str().ok()?.parse().ok()?;
     let message = headers
@@ -93,7 +93,7 @@ pub(crate) fn status(headers: &HeaderMap) -> Option<(u32, String)> {
     Some((code, message))
 }
 
-/// A status text without its percent signs, of readable length and without control characters.
+/// A status text without percent encoding and control characters, of limited length.
 fn unescaped(text: &[u8]) -> String {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -113,7 +113,7 @@ fn unescaped(text: &[u8]) -> String {
     readable(&String::from_utf8_lossy(&plain))
 }
 
-/// A text of the other side's as it may stand in a log.
+/// A text of the other side as it may be logged.
 pub(crate) fn readable(text: &str) -> String {
     text.chars()
         .filter(|character| !character.is_control())

@@ -1,16 +1,17 @@
 //! A client of etcd's v3 API: transactions, ranges, watches and status over gRPC, no more.
 //!
-//! What it is careful about is what became of a write: [`Error::Unavailable`] and
-//! [`Error::Refused`] say that it was surely not applied, [`Error::Unknown`] that it may have been.
-//! A transaction that was sent is never sent again. There are no leases here, and no pings: etcd
-//! closes connections that ping more often than every five seconds, so requests have deadlines and
-//! watches ask for signs of life instead.
+//! It is careful about the outcome of writes: [`Error::Unavailable`] and [`Error::Refused`] mean that a
+//! write was surely not applied, [`Error::Unknown`] that it may have been. A transaction that was sent
+//! is never sent again. There are no leases, and no pings: etcd closes connections that ping more often
+//! than every five seconds, so requests have deadlines and watches request progress notifications
+//! instead.
 
-mod answer;
 mod client;
 mod config;
+mod connect_error;
 mod connection;
 mod error;
+mod error_class;
 mod grpc;
 mod messages;
 mod operation;
@@ -19,7 +20,6 @@ mod range;
 mod refusal;
 mod tls;
 mod token;
-mod unmade;
 mod watch;
 
 pub use crate::client::{Client, Status};

@@ -1,11 +1,11 @@
-//! The messages of etcd's v3 API that the client uses, by hand: building needs no protoc.
+//! The messages of etcd's v3 API that the client uses, written by hand: building needs no protoc.
 //!
 //! Field numbers are those of etcd's `api/etcdserverpb/rpc.proto` and `api/mvccpb/kv.proto`; fields
-//! that nobody here reads or writes are left out, and skipped when they come.
+//! that are not used here are omitted, and skipped when received.
 
 use prost::Message;
 
-/// The revision that a header tells, 0 without one.
+/// The revision in a header, 0 without one.
 pub(crate) fn revision(header: Option<&ResponseHeader>) -> i64 {
     header.map_or(0, |header| header.revision)
 }
@@ -37,7 +37,7 @@ pub struct KeyValue {
     /// How often it was written since its creation; 1 at first.
     #[prost(int64, tag = "4")]
     pub version: i64,
-    /// Its value; empty where only keys were asked for.
+    /// Its value; empty if only keys were requested.
     #[prost(bytes = "vec", tag = "5")]
     pub value: Vec<u8>,
 }
@@ -202,7 +202,7 @@ pub(crate) mod watch_request {
 
 #[cfg(test)]
 mod tests {
-    //! The bytes are those between etcdctl and a member, both 3.4.23.
+    //! The bytes were captured between etcdctl and a member, both 3.4.23.
 
     use super::*;
     use crate::{Compare, Event, Is, KeyRange, Op, OpReply, Txn, TxnReply};
@@ -212,7 +212,7 @@ mod tests {
         (0..hex.len()).step_by(2).map(digits).collect()
     }
 
-    /// Decodes what was captured; nothing of it may get lost.
+    /// Decodes captured bytes, without loss.
     fn decoded<R: Message + Default>(hex: &str) -> R {
         let message = R::decode(bytes(hex).as_slice()).unwrap();
         assert_eq!(message.encode_to_vec(), bytes(hex));
@@ -229,14 +229,14 @@ mod tests {
             .then(Op::put("k", "v"))
             .otherwise(Op::range(KeyRange::key("k")))
             .otherwise(Op::delete(KeyRange::key("k")));
-        let wanted = "0a0710021a016b3000\
+        let expected = "0a0710021a016b3000\
                       0a09080110011a016b2805\
                       0a0708021a016b2002\
                       0a0a080310031a016b3a0176\
                       120812060a016b120176\
                       1a050a030a016b\
                       1a051a030a016b";
-        assert_eq!(txn.message.encode_to_vec(), bytes(wanted));
+        assert_eq!(txn.message.encode_to_vec(), bytes(expected));
     }
 
     #[test]
@@ -245,12 +245,12 @@ mod tests {
             "0a1a08bdb089e78a84d2cfe701109ab787a4cff6ed8ef10118022002\
              10011a0612040a021802",
         );
-        let wanted = TxnReply {
+        let expected = TxnReply {
             succeeded: true,
             revision: 2,
             replies: vec![OpReply::Put],
         };
-        assert_eq!(TxnReply::from(reply), wanted);
+        assert_eq!(TxnReply::from(reply), expected);
         let reply: TxnResponse = decoded(
             "0a1a08bdb089e78a84d2cfe701109ab787a4cff6ed8ef10118012002\
              1a060a040a0218011a061a040a021801",
@@ -272,21 +272,21 @@ mod tests {
             serializable: true,
             keys_only: true,
         };
-        let wanted = bytes("0a016b12016c1803200238014001");
-        assert_eq!(request.encode_to_vec(), wanted);
+        let expected = bytes("0a016b12016c1803200238014001");
+        assert_eq!(request.encode_to_vec(), expected);
         let reply: RangeResponse = decoded(
             "0a1a08bdb089e78a84d2cfe701109ab787a4cff6ed8ef10118022002\
              12090a016b1002180220012001",
         );
         let reply = crate::RangeReply::from(reply);
         assert_eq!((reply.revision, reply.count, reply.more), (2, 1, false));
-        let found = &reply.keys[0];
-        let revisions = (found.create_revision, found.mod_revision, found.version);
-        assert_eq!((found.key.as_slice(), revisions), (&b"k"[..], (2, 2, 1)));
+        let kv = &reply.keys[0];
+        let revisions = (kv.create_revision, kv.mod_revision, kv.version);
+        assert_eq!((kv.key.as_slice(), revisions), (&b"k"[..], (2, 2, 1)));
     }
 
     #[test]
-    fn reads_what_a_watch_tells() {
+    fn reads_the_responses_of_a_watch() {
         let request = WatchRequest {
             request: Some(watch_request::Request::Create(WatchCreateRequest {
                 key: b"k".to_vec(),
@@ -299,11 +299,11 @@ mod tests {
         let created: WatchResponse =
             decoded("0a1a08bdb089e78a84d2cfe701109ab787a4cff6ed8ef101180220021801");
         assert!(created.created && created.events.is_empty());
-        let told: WatchResponse = decoded(
+        let changed: WatchResponse = decoded(
             "0a1a08bdb089e78a84d2cfe701109ab787a4cff6ed8ef10118022002\
              5a0e120c0a016b1002180220012a0176",
         );
-        let event = crate::watch::event(told.events[0].clone());
+        let event = crate::watch::event(changed.events[0].clone());
         assert!(matches!(event, Some(Event::Put(kv)) if kv.value == b"v"));
     }
 }

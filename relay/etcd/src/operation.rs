@@ -3,14 +3,14 @@
 use crate::messages::{self, KeyValue, compare, request_op, response_op};
 use crate::range::{KeyRange, RangeReply};
 
-/// What a transaction carries out: `then` if all of `when` hold, else `otherwise`.
+/// A transaction: carries out `then` if all of `when` hold, else `otherwise`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Txn {
     pub(crate) message: messages::TxnRequest,
 }
 
 impl Txn {
-    /// One without conditions and operations.
+    /// A transaction without conditions and operations.
     pub fn new() -> Self {
         Self::default()
     }
@@ -37,7 +37,7 @@ impl Txn {
     }
 }
 
-/// How a key's number compares to the one given.
+/// How a key's number compares to the given one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Is {
     /// The same.
@@ -46,7 +46,7 @@ pub enum Is {
     Greater,
     /// Below the given one.
     Less,
-    /// Another.
+    /// Not the same.
     NotEqual,
 }
 
@@ -61,37 +61,37 @@ impl Is {
     }
 }
 
-/// A condition on one key. A key that is not there has version and revisions 0.
+/// A condition on one key. The version and revisions of a missing key are 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compare(messages::Compare);
 
 impl Compare {
     /// How often the key was written since its creation.
     pub fn version(key: impl Into<Vec<u8>>, is: Is, version: i64) -> Self {
-        Self::made(key, is, 0, compare::Target::Version(version))
+        Self::new(key, is, 0, compare::Target::Version(version))
     }
 
     /// The revision at which the key was created.
     pub fn create_revision(key: impl Into<Vec<u8>>, is: Is, revision: i64) -> Self {
-        Self::made(key, is, 1, compare::Target::CreateRevision(revision))
+        Self::new(key, is, 1, compare::Target::CreateRevision(revision))
     }
 
     /// The revision at which the key was last written.
     pub fn mod_revision(key: impl Into<Vec<u8>>, is: Is, revision: i64) -> Self {
-        Self::made(key, is, 2, compare::Target::ModRevision(revision))
+        Self::new(key, is, 2, compare::Target::ModRevision(revision))
     }
 
-    /// The key's value, byte by byte. A key that is not there never compares equal.
+    /// The key's value, byte by byte. A missing key never compares equal.
     pub fn value(key: impl Into<Vec<u8>>, is: Is, value: impl Into<Vec<u8>>) -> Self {
-        Self::made(key, is, 3, compare::Target::Value(value.into()))
+        Self::new(key, is, 3, compare::Target::Value(value.into()))
     }
 
-    /// That the key is not there.
+    /// That the key does not exist.
     pub fn absent(key: impl Into<Vec<u8>>) -> Self {
         Self::create_revision(key, Is::Equal, 0)
     }
 
-    fn made(key: impl Into<Vec<u8>>, is: Is, target: i32, value: compare::Target) -> Self {
+    fn new(key: impl Into<Vec<u8>>, is: Is, target: i32, value: compare::Target) -> Self {
         Self(messages::Compare {
             result: is.number(),
             target,
@@ -108,7 +108,7 @@ pub struct Op(messages::RequestOp);
 impl Op {
     /// Writes a key.
     pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
-        Self::made(request_op::Request::Put(messages::PutRequest {
+        Self::new(request_op::Request::Put(messages::PutRequest {
             key: key.into(),
             value: value.into(),
         }))
@@ -116,7 +116,7 @@ impl Op {
 
     /// Deletes the keys of a range.
     pub fn delete(range: KeyRange) -> Self {
-        Self::made(request_op::Request::Delete(messages::DeleteRangeRequest {
+        Self::new(request_op::Request::Delete(messages::DeleteRangeRequest {
             key: range.first,
             range_end: range.end,
         }))
@@ -124,37 +124,37 @@ impl Op {
 
     /// Reads the keys of a range.
     pub fn range(range: KeyRange) -> Self {
-        Self::made(request_op::Request::Range(messages::RangeRequest {
+        Self::new(request_op::Request::Range(messages::RangeRequest {
             key: range.first,
             range_end: range.end,
             ..messages::RangeRequest::default()
         }))
     }
 
-    fn made(request: request_op::Request) -> Self {
+    fn new(request: request_op::Request) -> Self {
         Self(messages::RequestOp {
             request: Some(request),
         })
     }
 }
 
-/// What came of a transaction.
+/// The reply to a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnReply {
     /// Whether all conditions held.
     pub succeeded: bool,
-    /// The store's revision afterwards: of what the transaction wrote, if it wrote.
+    /// The store's revision afterwards: that of the transaction's writes, if it wrote.
     pub revision: i64,
     /// The replies to the operations that were carried out, in their order.
     pub replies: Vec<OpReply>,
 }
 
-/// What came of one operation.
+/// The reply to one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpReply {
     /// Written.
     Put,
-    /// So many keys were deleted.
+    /// The number of deleted keys.
     Deleted(u64),
     /// The keys that were read.
     Range(RangeReply),
@@ -171,17 +171,17 @@ impl OpReply {
 }
 
 impl From<messages::TxnResponse> for TxnReply {
-    fn from(sent: messages::TxnResponse) -> Self {
+    fn from(response: messages::TxnResponse) -> Self {
         Self {
-            succeeded: sent.succeeded,
-            revision: messages::revision(sent.header.as_ref()),
-            replies: sent.responses.into_iter().filter_map(reply).collect(),
+            succeeded: response.succeeded,
+            revision: messages::revision(response.header.as_ref()),
+            replies: response.responses.into_iter().filter_map(reply).collect(),
         }
     }
 }
 
-fn reply(sent: messages::ResponseOp) -> Option<OpReply> {
-    Some(match sent.response? {
+fn reply(op: messages::ResponseOp) -> Option<OpReply> {
+    Some(match op.response? {
         response_op::Response::Range(range) => OpReply::Range(range.into()),
         response_op::Response::Put(_) => OpReply::Put,
         response_op::Response::Delete(deleted) => {

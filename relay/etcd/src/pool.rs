@@ -1,7 +1,7 @@
-//! Which endpoint a request goes to, and when the next one gets it.
+//! Chooses the endpoint of a request, and when to try the next one.
 //!
 //! One endpoint is preferred until it fails. A request goes to the next only if it surely was not
-//! sent, or if it only reads; never to two at once: that multiplies the load just when etcd is slow.
+//! sent, or if it only reads; never to two at once, which would multiply the load just when etcd is slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,16 +12,16 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::answer::Answer;
 use crate::config::{Config, Endpoint, Tls};
+use crate::connect_error::ConnectError;
 use crate::connection::{Connection, Failure};
 use crate::error::Error;
+use crate::error_class::ErrorClass;
 use crate::messages::{TxnRequest, TxnResponse};
 use crate::refusal::Refusal;
 use crate::token::{Token, Tokens, is_stale};
-use crate::unmade::Unmade;
 
-/// What a read waits for one endpoint at least before it asks the next.
+/// How long a read waits for one endpoint at least before it asks the next.
 const READ_MIN: Duration = Duration::from_millis(700);
 pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
 
@@ -50,7 +50,7 @@ impl Pool {
         }
     }
 
-    /// Sends a request to the endpoints, one after the other as far as its kind allows.
+    /// Sends a request to the endpoints, one after the other if its kind allows that.
     pub(crate) async fn call<Q: Message, R: Message + Default>(
         &self,
         path: &str,
@@ -71,9 +71,9 @@ impl Pool {
                 }
                 Err(failure) => failure,
             };
-            match self.meaning(index, failure, kind) {
-                Meaning::Next(reason) => turns.failed(index, reason),
-                Meaning::Final(error) => return Err(error),
+            match self.consequence(index, failure, kind) {
+                Consequence::Next(reason) => turns.failed(index, reason),
+                Consequence::Final(error) => return Err(error),
             }
         }
         Err(turns.unavailable())
@@ -105,21 +105,21 @@ impl Pool {
             .map_err(|_| unavailable("no connection before the deadline".to_owned()))?
             .map_err(unavailable)?;
         let reply = self.authorized(&connection, path, request, until).await;
-        reply.map_err(|failure| self.unread(index, failure))
+        reply.map_err(|failure| self.read_error(index, failure))
     }
 
-    /// What a failure means for who reads from one endpoint and asks no other.
-    pub(crate) fn unread(&self, index: usize, failure: Failure) -> Error {
-        match self.meaning(index, failure, Kind::Read) {
-            Meaning::Final(error) => error,
-            Meaning::Next(reason) => Error::Unavailable {
+    /// The error of a read from one endpoint only.
+    pub(crate) fn read_error(&self, index: usize, failure: Failure) -> Error {
+        match self.consequence(index, failure, Kind::Read) {
+            Consequence::Final(error) => error,
+            Consequence::Next(reason) => Error::Unavailable {
                 reason: format!("{}: {reason}", self.slots[index].endpoint),
             },
         }
     }
 
-    /// A token that this member took just now. etcd tells a watch neither in 3.4 that its token is
-    /// stale, nor asks it for another: it says that permission is denied.
+    /// A token that this member has just accepted. etcd 3.4 does not report to a watch that its token is
+    /// stale: it replies that permission is denied.
     pub(crate) async fn fresh_token(
         &self,
         connection: &Connection,
@@ -128,12 +128,12 @@ impl Pool {
         if self.config.user.is_none() {
             return Ok(None);
         }
-        let nothing = TxnRequest::default();
-        let _: TxnResponse = self.authorized(connection, TXN, &nothing, until).await?;
+        let empty = TxnRequest::default();
+        let _: TxnResponse = self.authorized(connection, TXN, &empty, until).await?;
         self.token(connection, None, until).await
     }
 
-    /// Calls with the user's token; with a new one if the member does not take the old one.
+    /// Calls with the user's token; with a new one if the member does not accept the old one.
     pub(crate) async fn authorized<Q: Message, R: Message + Default>(
         &self,
         connection: &Connection,
@@ -166,29 +166,29 @@ impl Pool {
         token.await
     }
 
-    /// What a failure at an endpoint means for the request, and for the endpoint.
-    fn meaning(&self, index: usize, failure: Failure, kind: Kind) -> Meaning {
+    /// What follows from a failure at an endpoint for the request; may also demote the endpoint.
+    fn consequence(&self, index: usize, failure: Failure, kind: Kind) -> Consequence {
         let endpoint = self.slots[index].endpoint.to_string();
         match failure {
             Failure::NotSent(reason) => {
-                self.leave(index);
-                Meaning::Next(reason)
+                self.demote(index);
+                Consequence::Next(reason)
             }
             Failure::Lost(reason) => {
-                self.leave(index);
+                self.demote(index);
                 unsettled(endpoint, reason, kind)
             }
-            Failure::Answered { code, message } => match Answer::of(code, &message) {
-                Answer::NotApplied => {
-                    self.leave(index);
-                    Meaning::Next(message)
+            Failure::Answered { code, message } => match ErrorClass::of(code, &message) {
+                ErrorClass::NotApplied => {
+                    self.demote(index);
+                    Consequence::Next(message)
                 }
-                Answer::Unsettled => {
-                    self.leave(index);
+                ErrorClass::Unsettled => {
+                    self.demote(index);
                     unsettled(endpoint, message, kind)
                 }
-                Answer::Compacted => Meaning::Final(Error::Compacted { revision: 0 }),
-                Answer::Refused => Meaning::Final(Error::Refused {
+                ErrorClass::Compacted => Consequence::Final(Error::Compacted { revision: 0 }),
+                ErrorClass::Refused => Consequence::Final(Error::Refused {
                     endpoint,
                     code,
                     message,
@@ -197,10 +197,10 @@ impl Pool {
         }
     }
 
-    /// Prefers another endpoint, if this one was.
-    pub(crate) fn leave(&self, index: usize) {
+    /// Prefers the next endpoint, if this one was preferred.
+    pub(crate) fn demote(&self, index: usize) {
         let next = (index + 1) % self.slots.len();
-        // Another request may have left it already.
+        // Another request may have demoted it already.
         let _ = self
             .preferred
             .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -211,26 +211,27 @@ impl Pool {
     }
 }
 
-enum Meaning {
-    /// The next endpoint may have it.
+/// What follows from a failure for a request.
+enum Consequence {
+    /// The next endpoint may be tried.
     Next(String),
     Final(Error),
 }
 
-fn unsettled(endpoint: String, reason: String, kind: Kind) -> Meaning {
+fn unsettled(endpoint: String, reason: String, kind: Kind) -> Consequence {
     match kind {
-        Kind::Read => Meaning::Next(reason),
-        Kind::Write => Meaning::Final(Error::Unknown { endpoint, reason }),
+        Kind::Read => Consequence::Next(reason),
+        Kind::Write => Consequence::Final(Error::Unknown { endpoint, reason }),
     }
 }
 
-/// The endpoints' turns for one request: the preferred one first, then the others, then again those
+/// The order of the endpoints for one request: the preferred one, then the others, then again those
 /// whose connection was still being made.
 struct Turns<'a> {
     pool: &'a Pool,
     until: Instant,
-    /// Not asked yet in this round, the next one last.
-    left: Vec<usize>,
+    /// Endpoints that remain in this round, the next one last.
+    remaining: Vec<usize>,
     connecting: Vec<usize>,
     reasons: Vec<Option<String>>,
 }
@@ -242,7 +243,7 @@ impl<'a> Turns<'a> {
         Self {
             pool,
             until: Instant::now() + deadline,
-            left: (0..count)
+            remaining: (0..count)
                 .rev()
                 .map(|step| (first + step) % count)
                 .collect(),
@@ -254,14 +255,14 @@ impl<'a> Turns<'a> {
     /// The next endpoint that has a connection.
     async fn next(&mut self) -> Option<(usize, Arc<Connection>)> {
         loop {
-            if self.left.is_empty() {
-                self.left.extend(self.connecting.drain(..).rev());
+            if self.remaining.is_empty() {
+                self.remaining.extend(self.connecting.drain(..).rev());
             }
             let now = Instant::now();
             if now >= self.until {
                 return None;
             }
-            let index = self.left.pop()?;
+            let index = self.remaining.pop()?;
             let patience = self.until.min(now + self.pool.config.connect_timeout);
             match timeout_at(patience, self.pool.slots[index].connection()).await {
                 Ok(Ok(connection)) => return Some((index, connection)),
@@ -271,7 +272,7 @@ impl<'a> Turns<'a> {
                     self.connecting.push(index);
                 }
             }
-            self.pool.leave(index);
+            self.pool.demote(index);
         }
     }
 
@@ -279,12 +280,12 @@ impl<'a> Turns<'a> {
         self.reasons[index] = Some(reason);
     }
 
-    /// How long a read may wait for this endpoint, so that the others have their turns too.
+    /// How long a read may wait for this endpoint, so that the others get their turns too.
     fn share(&self) -> Instant {
         let now = Instant::now();
-        let turns = u32::try_from(self.left.len() + 1).unwrap_or(1);
+        let turns = u32::try_from(self.remaining.len() + 1).unwrap_or(1);
         let share = self.until.saturating_duration_since(now) / turns;
-        if self.left.is_empty() {
+        if self.remaining.is_empty() {
             self.until
         } else {
             self.until.min(now + share.max(READ_MIN))
@@ -292,12 +293,12 @@ impl<'a> Turns<'a> {
     }
 
     fn unavailable(&self) -> Error {
-        let said = self.reasons.iter().zip(&self.pool.slots);
-        let said = said.filter_map(|(reason, slot)| {
+        let slots = self.reasons.iter().zip(&self.pool.slots);
+        let reasons = slots.filter_map(|(reason, slot)| {
             let reason = reason.as_ref()?;
             Some(format!("{}: {reason}", slot.endpoint))
         });
-        let reason = said.collect::<Vec<_>>().join("; ");
+        let reason = reasons.collect::<Vec<_>>().join("; ");
         Error::Unavailable { reason }
     }
 }
@@ -311,9 +312,9 @@ struct Slot {
 
 enum Link {
     None,
-    /// Being made, whether somebody waits for it or not; after a refusal, if there was one.
+    /// Being made, whether or not anybody waits for it; with the last refusal, if there was one.
     Making(
-        JoinHandle<Result<Connection, Unmade>>,
+        JoinHandle<Result<Connection, ConnectError>>,
         Option<Refusal<String>>,
     ),
     Made(Arc<Connection>),
@@ -329,15 +330,15 @@ impl Slot {
         }
     }
 
-    /// The connection, which is made if there is none. Whoever stops waiting leaves the attempt to
-    /// the next who asks.
+    /// The connection, which is made if there is none. If a caller stops waiting, the attempt continues for
+    /// the next one.
     async fn connection(&self) -> Result<Arc<Connection>, String> {
         let mut link = self.link.lock().await;
-        if let Link::Making(task, before) = &mut *link
+        if let Link::Making(task, previous) = &mut *link
             && task.is_finished()
         {
-            // It ended while nobody waited: a failure of then says nothing of now.
-            *link = ended(task, before.take())
+            // It ended while nobody waited: a failure is outdated by now.
+            *link = finish(task, previous.take())
                 .await
                 .unwrap_or_else(|(link, _)| link);
         }
@@ -347,14 +348,14 @@ impl Slot {
                     return Ok(Arc::clone(connection));
                 }
                 Link::Made(_) | Link::None => self.make(None),
-                Link::Refused(refusal) => match refusal.stands(Instant::now()) {
+                Link::Refused(refusal) => match refusal.active(Instant::now()) {
                     Some(reason) => return Err(reason),
                     None => self.make(Some(refusal.clone())),
                 },
-                Link::Making(task, before) => {
-                    // Left where it is: whoever stops waiting must not take it along.
-                    let before = before.clone();
-                    match ended(task, before).await {
+                Link::Making(task, previous) => {
+                    // Cloned: if this caller stops waiting, the next one needs it.
+                    let previous = previous.clone();
+                    match finish(task, previous).await {
                         Ok(made) => made,
                         Err((next, reason)) => {
                             *link = next;
@@ -366,22 +367,22 @@ impl Slot {
         }
     }
 
-    fn make(&self, before: Option<Refusal<String>>) -> Link {
-        let made = Connection::open(self.endpoint.clone(), self.tls.clone());
-        Link::Making(tokio::spawn(made), before)
+    fn make(&self, previous: Option<Refusal<String>>) -> Link {
+        let open = Connection::open(self.endpoint.clone(), self.tls.clone());
+        Link::Making(tokio::spawn(open), previous)
     }
 }
 
-/// What came of an attempt; why there is no connection, and what follows from that.
-async fn ended(
-    task: &mut JoinHandle<Result<Connection, Unmade>>,
-    before: Option<Refusal<String>>,
+/// Awaits an attempt; on failure, returns the next state and the reason.
+async fn finish(
+    task: &mut JoinHandle<Result<Connection, ConnectError>>,
+    previous: Option<Refusal<String>>,
 ) -> Result<Link, (Link, String)> {
     match task.await {
         Ok(Ok(made)) => Ok(Link::Made(Arc::new(made))),
-        Ok(Err(Unmade::Failed(reason))) => Err((Link::None, reason)),
-        Ok(Err(Unmade::Refused(reason))) => {
-            let refusal = Refusal::new(reason.clone(), before.as_ref(), Instant::now());
+        Ok(Err(ConnectError::Failed(reason))) => Err((Link::None, reason)),
+        Ok(Err(ConnectError::Refused(reason))) => {
+            let refusal = Refusal::new(reason.clone(), previous.as_ref(), Instant::now());
             Err((Link::Refused(refusal), reason))
         }
         Err(error) => Err((Link::None, error.to_string())),
@@ -393,38 +394,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_which_answers_leave_a_write_open() {
+    fn classifies_errors_by_what_they_mean_for_a_write() {
         let cases = [
-            (14, "etcdserver: request timed out", Answer::Unsettled),
-            (14, "etcdserver: leader changed", Answer::Unsettled),
-            (14, "etcdserver: no leader", Answer::NotApplied),
-            (4, "context deadline exceeded", Answer::Unsettled),
-            (2, "anything", Answer::Unsettled),
-            (99, "", Answer::Unsettled),
-            (7, "etcdserver: permission denied", Answer::Refused),
+            (14, "etcdserver: request timed out", ErrorClass::Unsettled),
+            (14, "etcdserver: leader changed", ErrorClass::Unsettled),
+            (14, "etcdserver: no leader", ErrorClass::NotApplied),
+            (4, "context deadline exceeded", ErrorClass::Unsettled),
+            (2, "anything", ErrorClass::Unsettled),
+            (99, "", ErrorClass::Unsettled),
+            (7, "etcdserver: permission denied", ErrorClass::Refused),
             (
                 3,
                 "etcdserver: too many operations in txn request",
-                Answer::Refused,
+                ErrorClass::Refused,
             ),
             (
                 8,
                 "etcdserver: mvcc: database space exceeded",
-                Answer::Refused,
+                ErrorClass::Refused,
             ),
             (
                 11,
                 "etcdserver: mvcc: required revision has been compacted",
-                Answer::Compacted,
+                ErrorClass::Compacted,
             ),
             (
                 11,
                 "etcdserver: mvcc: required revision is a future revision",
-                Answer::Refused,
+                ErrorClass::Refused,
             ),
         ];
-        for (code, message, answer) in cases {
-            assert_eq!(Answer::of(code, message), answer, "{code} {message}");
+        for (code, message, class) in cases {
+            assert_eq!(ErrorClass::of(code, message), class, "{code} {message}");
         }
     }
 }

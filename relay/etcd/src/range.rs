@@ -1,4 +1,4 @@
-//! Keys, ranges of them, and what is read of them.
+//! Ranges of keys, and the replies to reading them.
 
 use crate::messages::{self, KeyValue};
 
@@ -18,12 +18,12 @@ impl KeyRange {
         }
     }
 
-    /// All keys that begin with `prefix`; all there are if it is empty.
+    /// All keys that begin with `prefix`; all keys if it is empty.
     pub fn prefix(prefix: impl Into<Vec<u8>>) -> Self {
         let first = prefix.into();
         let mut end = first.clone();
-        // The next prefix: the last byte that can grow does, what follows it goes. etcd reads a
-        // single zero byte as "no end".
+        // The next prefix: the last byte below 0xff is incremented, those after it are dropped. etcd reads
+        // a single zero byte as "no end".
         while end.pop_if(|last| *last == 0xff).is_some() {}
         match end.last_mut() {
             Some(last) => *last += 1,
@@ -46,7 +46,7 @@ impl KeyRange {
         &self.first
     }
 
-    /// Whether a key is of this range.
+    /// Whether a key is in this range.
     pub fn contains(&self, key: &[u8]) -> bool {
         match self.end.as_slice() {
             [] => key == self.first,
@@ -56,7 +56,7 @@ impl KeyRange {
     }
 }
 
-/// etcd takes no empty key; a zero byte is the first there is.
+/// etcd accepts no empty key; a zero byte is the first key.
 fn non_empty(key: Vec<u8>) -> Vec<u8> {
     if key.is_empty() { vec![0] } else { key }
 }
@@ -64,17 +64,17 @@ fn non_empty(key: Vec<u8>) -> Vec<u8> {
 /// What to read of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeOptions {
-    /// So many keys at most; 0: all.
+    /// Most keys; 0: all.
     pub limit: u32,
     /// Leave the values out.
     pub keys_only: bool,
     /// As of this revision; 0: the newest.
     pub revision: i64,
-    /// What the member that is asked has, without asking the leader whether that is the newest.
+    /// Read the state of the member that is asked, without checking with the leader that it is the newest.
     pub serializable: bool,
 }
 
-/// What a range holds.
+/// The keys of a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeReply {
     /// The newest revision of the store when it was read.
@@ -88,12 +88,12 @@ pub struct RangeReply {
 }
 
 impl From<messages::RangeResponse> for RangeReply {
-    fn from(sent: messages::RangeResponse) -> Self {
+    fn from(response: messages::RangeResponse) -> Self {
         Self {
-            revision: messages::revision(sent.header.as_ref()),
-            keys: sent.kvs,
-            count: u64::try_from(sent.count).unwrap_or(0),
-            more: sent.more,
+            revision: messages::revision(response.header.as_ref()),
+            keys: response.kvs,
+            count: u64::try_from(response.count).unwrap_or(0),
+            more: response.more,
         }
     }
 }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_its_keys() {
+    fn contains_its_keys() {
         assert!(KeyRange::key("a").contains(b"a") && !KeyRange::key("a").contains(b"ab"));
         let prefix = KeyRange::prefix("a/");
         assert!(prefix.contains(b"a/b") && !prefix.contains(b"a0") && !prefix.contains(b"a"));

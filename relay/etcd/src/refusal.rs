@@ -1,13 +1,13 @@
-//! Refusals that will repeat, such as a wrong password or a certificate that is not trusted: the client
-//! tries again after a pause that doubles, and meanwhile returns the same error without asking.
+//! Refusals that will repeat, such as of a wrong password or an untrusted certificate: the client tries
+//! again after a pause that doubles, and meanwhile returns the same error without asking.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// As short as the pause of whoever asks again and again: etcd may have been about to learn better.
+/// As short as the pause between a caller's attempts: the cause may be just about to be removed.
 const FIRST: Duration = Duration::from_millis(100);
-/// Each attempt costs etcd as much as somebody who guesses, and a line in its log.
+/// Each attempt costs etcd as much as a guessed password, and a line in its log.
 const LAST: Duration = Duration::from_secs(5);
 
 /// A refusal, and until when it counts.
@@ -19,9 +19,9 @@ pub(crate) struct Refusal<R> {
 }
 
 impl<R: Clone> Refusal<R> {
-    /// One that came now, after the one `before` if there was nothing better between them.
-    pub(crate) fn new(reason: R, before: Option<&Self>, now: Instant) -> Self {
-        let pause = before.map_or(FIRST, |before| LAST.min(before.pause * 2));
+    /// A refusal at `now`, after the `previous` one if nothing has succeeded in between.
+    pub(crate) fn new(reason: R, previous: Option<&Self>, now: Instant) -> Self {
+        let pause = previous.map_or(FIRST, |previous| LAST.min(previous.pause * 2));
         Self {
             reason,
             pause,
@@ -29,8 +29,8 @@ impl<R: Clone> Refusal<R> {
         }
     }
 
-    /// What was said, while it is too early to ask again.
-    pub(crate) fn stands(&self, now: Instant) -> Option<R> {
+    /// The reason, while it is too early to ask again.
+    pub(crate) fn active(&self, now: Instant) -> Option<R> {
         (now < self.until).then(|| self.reason.clone())
     }
 }
@@ -40,13 +40,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stands_longer_each_time_and_never_for_good() {
+    fn lasts_longer_each_time_and_never_for_good() {
         let mut now = Instant::now();
         let mut refusal = Refusal::new("no", None, now);
         let mut pauses = Vec::new();
         for _ in 0..8 {
             let from = now;
-            while refusal.stands(now) == Some("no") {
+            while refusal.active(now) == Some("no") {
                 now += Duration::from_millis(100);
             }
             pauses.push((now - from).as_millis());

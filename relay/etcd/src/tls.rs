@@ -1,4 +1,4 @@
-//! What TLS needs, read from files, and what its failures mean.
+//! The TLS configuration, read from files, and the meaning of TLS failures.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig};
 
 use crate::config::{ConfigError, Endpoint, Tls};
-use crate::unmade::{Unmade, chain};
+use crate::connect_error::{ConnectError, chain};
 use ::tls::of_tls;
 
 /// Reads the files.
@@ -27,10 +27,10 @@ pub(crate) fn load(tls: &Tls) -> Result<Arc<ClientConfig>, ConfigError> {
     Ok(Arc::new(config))
 }
 
-/// Why a handshake failed; whether it will again.
-pub(crate) fn unmade(endpoint: &Endpoint, files: &Tls, error: &io::Error) -> Unmade {
+/// Why a handshake failed, and whether it would fail again.
+pub(crate) fn handshake_error(endpoint: &Endpoint, files: &Tls, error: &io::Error) -> ConnectError {
     use rustls::CertificateError as Wrong;
-    let theirs = |what: &str| Unmade::Refused(format!("etcd's certificate {what}"));
+    let theirs = |what: &str| ConnectError::Refused(format!("etcd's certificate {what}"));
     match of_tls(error) {
         Some(rustls::Error::InvalidCertificate(wrong)) => match wrong {
             Wrong::UnknownIssuer => theirs(&format!(
@@ -50,13 +50,15 @@ pub(crate) fn unmade(endpoint: &Endpoint, files: &Tls, error: &io::Error) -> Unm
             )),
             wrong => theirs(&format!("is of no use: {wrong}: have another made")),
         },
-        Some(rustls::Error::AlertReceived(alert)) => Unmade::Refused(disliked(files, *alert)),
-        _ => Unmade::Failed(format!("TLS failed: {}", chain(error))),
+        Some(rustls::Error::AlertReceived(alert)) => {
+            ConnectError::Refused(certificate_refused(files, *alert))
+        }
+        _ => ConnectError::Failed(format!("TLS failed: {}", chain(error))),
     }
 }
 
-/// What it means that etcd ended a connection with a word of TLS.
-pub(crate) fn disliked(files: &Tls, alert: AlertDescription) -> String {
+/// The reason for which etcd ended a connection with a TLS alert, and the remedy.
+pub(crate) fn certificate_refused(files: &Tls, alert: AlertDescription) -> String {
     match &files.certificate {
         Some(certificate) => format!(
             "etcd refuses the certificate {} ({alert:?}): see that it has not expired, is one for \
@@ -70,10 +72,10 @@ pub(crate) fn disliked(files: &Tls, alert: AlertDescription) -> String {
     }
 }
 
-/// What the endpoint's certificate must name.
+/// The name that the endpoint's certificate must have.
 ///
 /// # Errors
-/// The host is neither a name nor an address.
+/// The host is neither a DNS name nor an address.
 pub(crate) fn server_name(endpoint: &Endpoint) -> Result<ServerName<'static>, ConfigError> {
     ServerName::try_from(endpoint.host.clone())
         .map_err(|_| ConfigError::ServerName(endpoint.clone()))

@@ -1,7 +1,7 @@
 //! Watches: one stream with several targets, each of which reports every change from a revision on.
 //!
-//! A silent stream is asked for a sign of life; its answer to that is no revision to continue from,
-//! since etcd before 3.4.25 and 3.5.8 may answer before it has reported earlier changes.
+//! A silent stream is asked for its progress as a sign of life. The answer is not a revision to resume
+//! from, since etcd before 3.4.25 and 3.5.8 may answer before it has reported earlier changes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use hyper::body::{Frame, Incoming};
 use prost::bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 
-use crate::answer::Answer;
+use crate::connect_error::chain;
 use crate::connection::{Body, Connection};
 use crate::error::Error;
+use crate::error_class::ErrorClass;
 use crate::grpc::{self, Frames};
 use crate::messages::watch_request::Request;
 use crate::messages::{self, KeyValue, WatchRequest, WatchResponse};
 use crate::pool::Pool;
 use crate::range::KeyRange;
-use crate::unmade::chain;
 
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const PERMISSION_DENIED: u32 = 7;
@@ -31,24 +31,24 @@ const UNKNOWN: u32 = 2;
 /// What to watch, and from when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchTarget {
-    /// The caller's name for it, above 0 and not used twice in one watch.
+    /// The caller's id for it, above 0 and not used twice in one watch.
     pub id: i64,
     /// The keys.
     pub range: KeyRange,
-    /// The first revision to tell of, one after that of the reply which listed the keys; 0: what
-    /// comes from now on.
+    /// The first revision to report, one after that of the reply which listed the keys; 0: changes from
+    /// now on.
     pub start_revision: i64,
 }
 
-/// What happened to keys of one target.
+/// Changes of keys of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchBatch {
     /// The target's id.
     pub target: i64,
-    /// Everything up to this revision has been told to the target: one more is where another watch
-    /// may go on.
+    /// Everything up to this revision has been reported to the target: another watch may resume one after
+    /// it.
     pub revision: i64,
-    /// The changes, in their order; none if it is only the revision that went on.
+    /// The changes, in their order; none if only the revision has advanced.
     pub events: Vec<Event>,
 }
 
@@ -84,8 +84,8 @@ impl Event {
     }
 }
 
-/// A stream of changes. It ends with its first error; [`Watch::targets`] says from where another
-/// goes on.
+/// A stream of changes. It ends with its first error; [`Watch::targets`] returns where another one
+/// resumes.
 pub struct Watch {
     pool: Arc<Pool>,
     index: usize,
@@ -94,21 +94,20 @@ pub struct Watch {
     body: Incoming,
     frames: Frames,
     targets: Vec<WatchTarget>,
-    /// Targets that go on from a revision that some member of etcd has told: those of the beginning.
+    /// Targets that resume from a revision that some member of etcd has reported: the initial ones.
     resumed: Vec<i64>,
-    signs: Signs,
+    liveness: Liveness,
     error: Option<Error>,
 }
 
-/// The body of a stream's requests, and where they are put in.
+/// The body of a stream's requests, and a sender that adds to it.
 pub(crate) fn requests(targets: &[WatchTarget]) -> (UnboundedSender<Bytes>, Body) {
-    let (sender, receiver) = mpsc::unbounded();
-    let receiver: UnboundedReceiver<Bytes> = receiver;
+    let (sender, receiver): (_, UnboundedReceiver<Bytes>) = mpsc::unbounded();
     let frames = receiver.map(|data| Ok::<_, Infallible>(Frame::data(data)));
     for target in targets {
         send(&sender, creation(target));
     }
-    // Without a target the answer would not begin.
+    // Without a target, etcd would not begin its reply otherwise.
     send(
         &sender,
         Request::Progress(messages::WatchProgressRequest {}),
@@ -117,9 +116,11 @@ pub(crate) fn requests(targets: &[WatchTarget]) -> (UnboundedSender<Bytes>, Body
 }
 
 fn send(requests: &UnboundedSender<Bytes>, request: Request) {
-    let request = Some(request);
-    // It fails if the stream has ended, which the next read tells.
-    let _ = requests.unbounded_send(grpc::frame(&WatchRequest { request }));
+    let message = WatchRequest {
+        request: Some(request),
+    };
+    // It fails if the stream has ended, which the next read reports.
+    let _ = requests.unbounded_send(grpc::frame(&message));
 }
 
 fn creation(target: &WatchTarget) -> Request {
@@ -142,7 +143,7 @@ impl Watch {
     ) -> Self {
         Self {
             frames: Frames::new(pool.config.reply_max),
-            signs: Signs::new(pool.config.silence),
+            liveness: Liveness::new(pool.config.silence),
             pool,
             index,
             connection,
@@ -157,10 +158,9 @@ impl Watch {
     /// Waits for the next changes. Nothing is lost if the future is dropped before it is ready.
     ///
     /// # Errors
-    /// [`Error::Compacted`] if a target's revision is gone, [`Error::Behind`] if it has not come
-    /// yet, [`Error::Unavailable`] if the stream
-    /// broke, said nothing for too long, or its member has lost its leader, [`Error::Refused`] if
-    /// the user may not read a target.
+    /// [`Error::Compacted`] if a target's revision has been compacted, [`Error::Behind`] if the member
+    /// does not have it yet, [`Error::Unavailable`] if the stream broke, was silent for too long, or its
+    /// member has lost its leader, [`Error::Refused`] if the user may not read a target.
     pub async fn next(&mut self) -> Result<WatchBatch, Error> {
         if let Some(error) = &self.error {
             return Err(error.clone());
@@ -169,7 +169,7 @@ impl Watch {
         if let Err(error) = &next {
             self.error = Some(error.clone());
             if matches!(error, Error::Unavailable { .. } | Error::Behind { .. }) {
-                self.pool.leave(self.index);
+                self.pool.demote(self.index);
             }
         }
         next
@@ -181,50 +181,43 @@ impl Watch {
         self.targets.push(target);
     }
 
-    /// Ends a target; nothing more is reported of it.
+    /// Ends a target; none of its changes is reported any more.
     pub fn cancel(&mut self, id: i64) {
-        let watch_id = id;
-        send(
-            &self.requests,
-            Request::Cancel(messages::WatchCancelRequest { watch_id }),
-        );
+        let cancel = messages::WatchCancelRequest { watch_id: id };
+        send(&self.requests, Request::Cancel(cancel));
         self.targets.retain(|target| target.id != id);
     }
 
-    /// The targets with the revisions from which another watch goes on. What came of a revision that
-    /// was told in part is told again.
+    /// The targets with the revisions from which another watch resumes. A revision that was reported in
+    /// part is reported again.
     pub fn targets(&self) -> Vec<WatchTarget> {
         self.targets.clone()
     }
 
     async fn advance(&mut self) -> Result<WatchBatch, Error> {
         loop {
-            let broken = |error: grpc::Malformed| error.to_string();
-            while let Some(message) = self
-                .frames
-                .next()
-                .map_err(broken)
-                .map_err(|e| self.lost(e))?
-            {
-                let message = grpc::decode(message).map_err(broken);
-                let message = message.map_err(|e| self.lost(e))?;
-                if let Some(batch) = self.judge(message)? {
+            let whole = self.frames.next();
+            let lost = |error: grpc::Malformed| self.lost(error.to_string());
+            if let Some(bytes) = whole.map_err(lost)? {
+                let message = grpc::decode(bytes).map_err(lost)?;
+                if let Some(batch) = self.interpret(message)? {
                     return Ok(batch);
                 }
+                continue;
             }
             tokio::select! {
                 biased;
                 frame = self.body.frame() => {
-                    self.signs.came();
-                    self.connection.hear();
+                    self.liveness.note_received();
+                    self.connection.note_received();
                     self.take(frame)?;
                 }
-                () = sleep_until(self.signs.due()) => match self.signs.overdue() {
-                    Sign::Ask => send(
+                () = sleep_until(self.liveness.due()) => match self.liveness.overdue() {
+                    Overdue::Ask => send(
                         &self.requests,
                         Request::Progress(messages::WatchProgressRequest {}),
                     ),
-                    Sign::Missing => {
+                    Overdue::Lost => {
                         self.connection.retire();
                         return Err(self.lost("the watch fell silent".to_owned()));
                     }
@@ -249,11 +242,11 @@ impl Watch {
         }
     }
 
-    /// What a message of the stream tells, if it is of a target that there still is.
-    fn judge(&mut self, message: WatchResponse) -> Result<Option<WatchBatch>, Error> {
+    /// The batch in a message of the stream, if its target still exists.
+    fn interpret(&mut self, message: WatchResponse) -> Result<Option<WatchBatch>, Error> {
         let id = message.watch_id;
         let Some(position) = self.targets.iter().position(|target| target.id == id) else {
-            // Etcd 3.5 answers with id -1 to a target that it refuses; also to a question.
+            // etcd 3.5 replies with id -1 to a target that it refuses, and also to a progress request.
             return if message.canceled && message.created {
                 Err(self.cancelled(&message))
             } else {
@@ -275,13 +268,13 @@ impl Watch {
             return Ok(None);
         }
         let events: Vec<Event> = message.events.into_iter().filter_map(event).collect();
-        // The header's revision may be ahead of the events when a target catches up.
-        let told = match events.last() {
+        // The header's revision may be ahead of the events while a target catches up.
+        let reported = match events.last() {
             Some(last) if message.fragment => last.mod_revision() - 1,
             Some(last) => last.mod_revision(),
             None => revision,
         };
-        target.start_revision = target.start_revision.max(told.saturating_add(1));
+        target.start_revision = target.start_revision.max(reported.saturating_add(1));
         Ok(Some(WatchBatch {
             target: id,
             revision: target.start_revision - 1,
@@ -308,13 +301,13 @@ impl Watch {
     }
 
     fn refused(&self, code: u32, message: String) -> Error {
-        match Answer::of(code, &message) {
-            Answer::Refused | Answer::Compacted => Error::Refused {
+        match ErrorClass::of(code, &message) {
+            ErrorClass::Refused | ErrorClass::Compacted => Error::Refused {
                 endpoint: self.pool.endpoint(self.index).to_string(),
                 code,
                 message,
             },
-            Answer::NotApplied | Answer::Unsettled => self.lost(message),
+            ErrorClass::NotApplied | ErrorClass::Unsettled => self.lost(message),
         }
     }
 
@@ -326,9 +319,9 @@ impl Watch {
     }
 }
 
-pub(crate) fn event(sent: messages::Event) -> Option<Event> {
-    let kv = sent.kv?;
-    Some(match sent.kind {
+pub(crate) fn event(event: messages::Event) -> Option<Event> {
+    let kv = event.kv?;
+    Some(match event.kind {
         0 => Event::Put(kv),
         _ => Event::Delete {
             key: kv.key,
@@ -338,48 +331,49 @@ pub(crate) fn event(sent: messages::Event) -> Option<Event> {
 }
 
 /// When to ask a silent stream for a sign of life, and when to give it up.
-struct Signs {
+struct Liveness {
     silence: Duration,
-    heard: Instant,
+    last_received: Instant,
     asked: Option<Instant>,
 }
 
+/// What to do about a stream that is overdue.
 #[derive(Debug, PartialEq, Eq)]
-enum Sign {
+enum Overdue {
     Ask,
-    Missing,
+    Lost,
 }
 
-impl Signs {
+impl Liveness {
     fn new(silence: Duration) -> Self {
         Self {
             silence,
-            heard: Instant::now(),
+            last_received: Instant::now(),
             asked: None,
         }
     }
 
-    fn came(&mut self) {
-        self.heard = Instant::now();
+    fn note_received(&mut self) {
+        self.last_received = Instant::now();
         self.asked = None;
     }
 
     /// A quarter of the silence is for noticing it, the rest for the answer.
     fn due(&self) -> Instant {
         match self.asked {
-            None => self.heard + self.silence / 4,
+            None => self.last_received + self.silence / 4,
             Some(asked) => asked + self.silence * 3 / 4,
         }
     }
 
-    fn overdue(&mut self) -> Sign {
+    fn overdue(&mut self) -> Overdue {
         let now = Instant::now();
-        // Long after it was due: the caller was away and nobody read what came.
-        let away = now > self.due() + self.silence / 4;
-        if self.asked.is_some() && !away {
-            return Sign::Missing;
+        // Long after it was due: the caller was not polling, and nobody read what arrived.
+        let was_not_polled = now > self.due() + self.silence / 4;
+        if self.asked.is_some() && !was_not_polled {
+            return Overdue::Lost;
         }
         self.asked = Some(now);
-        Sign::Ask
+        Overdue::Ask
     }
 }

@@ -66,14 +66,14 @@ async fn a_user_has_a_password_and_a_prefix() {
     );
     let client = user("secret");
     may_use_its_prefix_only(&client).await;
-    // A member forgets its tokens when it ends: the next request brings a new one.
+    // A member forgets its tokens when it ends: the next request gets a new one.
     cluster.members[0].end();
     cluster.members[0].start();
     answers(&client).await;
     may_use_its_prefix_only(&client).await;
 }
 
-/// How often etcd was asked for a token.
+/// How many authentication requests etcd has received.
 fn authentications(cluster: &Cluster) -> f64 {
     let at = cluster.members[0].endpoint.strip_prefix("http://").unwrap();
     let mut stream = std::net::TcpStream::connect(at).unwrap();
@@ -82,10 +82,10 @@ fn authentications(cluster: &Cluster) -> f64 {
         .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    let is_it = |line: &&str| {
+    let is_counter = |line: &&str| {
         line.starts_with("grpc_server_started_total") && line.contains("\"Authenticate\"")
     };
-    let line = text.lines().find(is_it).unwrap();
+    let line = text.lines().find(is_counter).unwrap();
     line.rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
@@ -120,7 +120,7 @@ async fn a_refused_password_is_tried_less_and_less_often() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_is_let_in_where_nobody_has_to_say_who_he_is() {
+async fn a_user_is_admitted_while_authentication_is_off() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     let mut config = cluster.config();
@@ -154,7 +154,7 @@ async fn a_user_has_a_certificate() {
         &["--cacert", &ca, "--cert", &certificate, "--key", &key],
     );
     may_use_its_prefix_only(&relay).await;
-    // Each time anew, whichever comes first: what etcd says, or that it has hung up.
+    // Repeated, as either may come first: etcd's alert, or the end of the connection.
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until {
         let cases = [
@@ -184,7 +184,7 @@ async fn a_user_has_a_certificate() {
     }
 }
 
-/// What `openssl x509 -req` makes where nobody asks for an extension.
+/// As `openssl x509 -req` makes it without extensions.
 #[test]
 fn a_certificate_of_an_old_version_is_named() {
     let files = certificates();
@@ -198,7 +198,7 @@ fn a_certificate_of_an_old_version_is_named() {
     assert!(text.contains("X.509 version 3"), "{text}");
 }
 
-/// Lets connections through to `to`, and counts them.
+/// Forwards connections to `to`, and counts them.
 async fn counted(to: String) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((address(), 0)).await.unwrap();
     let at = format!("https://{}", listener.local_addr().unwrap());
@@ -208,11 +208,11 @@ async fn counted(to: String) -> (String, Arc<AtomicUsize>) {
         while let Ok((from, _)) = listener.accept().await {
             counter.fetch_add(1, Ordering::Relaxed);
             let to = TcpStream::connect(&to).await.unwrap();
-            let (mut asks, mut hears) = from.into_split();
-            let (mut answers, mut asked) = to.into_split();
-            // Each by itself: what was said last arrives where nobody listens any more.
-            tokio::spawn(async move { copy(&mut asks, &mut asked).await });
-            tokio::spawn(async move { copy(&mut answers, &mut hears).await });
+            let (mut client_reads, mut client_writes) = from.into_split();
+            let (mut server_reads, mut server_writes) = to.into_split();
+            // Separate tasks: an alert must pass even if the client no longer reads.
+            tokio::spawn(async move { copy(&mut client_reads, &mut server_writes).await });
+            tokio::spawn(async move { copy(&mut server_reads, &mut client_writes).await });
         }
     });
     (at, count)
@@ -224,8 +224,7 @@ async fn a_refused_certificate_is_shown_less_and_less_often() {
     for (ca, own) in [("ca", "stranger"), ("stranger", "relay")] {
         let files = certificates();
         let cluster = with_certificates(&files).await;
-        let at = cluster.members[0].endpoint.strip_prefix("https://");
-        let at = at.unwrap();
+        let (_, at) = cluster.members[0].endpoint.split_once("://").unwrap();
         let (endpoint, count) = counted(at.to_owned()).await;
         let file = |name: String| files.path().join(name);
         let mut config = config([endpoint.as_str()]);
@@ -238,7 +237,7 @@ async fn a_refused_certificate_is_shown_less_and_less_often() {
         }
         let shown = count.load(Ordering::Relaxed);
         assert!((2..=4).contains(&shown), "{ca} {own}: {shown}");
-        // Files that are put right serve without a restart.
+        // Files that are corrected take effect without a restart.
         for (right, wrong) in [("ca", ca), ("relay", own)] {
             for kind in ["pem", "key"] {
                 let (right, wrong) = (format!("{right}.{kind}"), format!("{wrong}.{kind}"));

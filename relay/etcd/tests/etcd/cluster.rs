@@ -18,7 +18,7 @@ const START: Duration = Duration::from_secs(90);
 /// Ports of this process' own loopback address, two for each member.
 static PORT: AtomicU16 = AtomicU16::new(21_000);
 
-/// Ends the test with a word where etcd is not installed.
+/// Skips the test with a message if etcd is not installed.
 macro_rules! needs_etcd {
     () => {
         if !$crate::cluster::is_installed() {
@@ -60,7 +60,7 @@ impl Member {
         self.process = Some(process);
     }
 
-    /// Takes all away that it stored; it must have ended.
+    /// Deletes its data; it must have ended.
     pub(crate) fn wipe(&self) {
         let mut arguments = self.arguments.iter().skip_while(|it| *it != "--data-dir");
         std::fs::remove_dir_all(arguments.nth(1).unwrap()).unwrap();
@@ -97,7 +97,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// So many members, over plain HTTP, with a leader.
+    /// Starts `count` members, over plain HTTP, with a leader.
     pub(crate) async fn start(count: usize) -> Self {
         let mut cluster = Self::prepare(count, "http", &[]);
         cluster.run().await;
@@ -151,7 +151,7 @@ impl Cluster {
         if self.members[0].endpoint.starts_with("http:") {
             for member in &mut self.members {
                 let client = Client::new(config([member.endpoint.as_str()])).unwrap();
-                // On a busy machine a member may end as it begins, or never find the others.
+                // On a busy machine a member may end at its start, or never find the others.
                 while timeout(PATIENCE, answers(&client)).await.is_err() {
                     member.end();
                     member.start();
@@ -168,7 +168,7 @@ impl Cluster {
         Client::new(self.config()).unwrap()
     }
 
-    /// The number of the member that leads.
+    /// The number of the leader.
     pub(crate) async fn leader(&self) -> usize {
         let client = self.client();
         let until = Instant::now() + START;
@@ -191,7 +191,7 @@ pub(crate) fn config<'a>(endpoints: impl IntoIterator<Item = &'a str>) -> Config
     Config::new(endpoints.into_iter().map(parse).collect())
 }
 
-/// Waits until reads are answered, or refused by who is there.
+/// Waits until reads are answered, or refused by etcd itself.
 pub(crate) async fn answers(client: &Client) {
     let until = Instant::now() + START;
     loop {

@@ -1,4 +1,4 @@
-//! Members that stop, die and come back; endpoints that nobody answers at.
+//! Members that stop, die and come back; endpoints where nobody answers.
 
 use std::time::Duration;
 
@@ -18,19 +18,18 @@ async fn does_not_know_what_a_stopped_member_did() {
     cluster.members[0].signal(Signal::SIGSTOP);
     let lost = client.put("k", "while", Duration::from_millis(500)).await;
     assert!(matches!(lost, Err(Error::Unknown { .. })), "{lost:?}");
-    // The silent connection is given up, and a new one gets no answer: nothing more is sent.
+    // The silent connection is retired, and a new one gets no answer: nothing more is sent.
     let unsent = client.put("k", "never", Duration::from_millis(500)).await;
     assert!(
         matches!(unsent, Err(Error::Unavailable { .. })),
         "{unsent:?}"
     );
-    let read = client.range(
-        KeyRange::key("k"),
-        RangeOptions::default(),
-        Duration::from_millis(500),
+    let (key, options) = (KeyRange::key("k"), RangeOptions::default());
+    let unread = client.range(key, options, Duration::from_millis(500)).await;
+    assert!(
+        matches!(unread, Err(Error::Unavailable { .. })),
+        "{unread:?}"
     );
-    let read = read.await;
-    assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
     cluster.members[0].signal(Signal::SIGCONT);
     crate::cluster::answers(&client).await;
     let read = client.range(KeyRange::key("k"), RangeOptions::default(), PATIENCE);
@@ -84,7 +83,7 @@ async fn reaches_a_member_that_was_started_again() {
     let revision = client.put("k", "1", PATIENCE).await.unwrap();
     cluster.members[0].end();
     let down = client.put("k", "2", Duration::from_secs(2)).await;
-    // The end of the connection may be told only after the request was sent.
+    // The end of the connection may be noticed only after the request was sent.
     assert!(
         !matches!(down, Ok(_) | Err(Error::Refused { .. })),
         "{down:?}"
@@ -97,7 +96,7 @@ async fn reaches_a_member_that_was_started_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tells_of_each_endpoint_why_it_is_not_reached() {
+async fn reports_why_each_endpoint_is_not_reached() {
     let listener = TcpListener::bind((address(), 0)).await.unwrap();
     let mute = listener.local_addr().unwrap();
     let endpoints = [format!("http://{mute}"), "http://127.0.0.1:1".to_owned()];
@@ -129,7 +128,7 @@ async fn finds_the_address_of_a_name() {
     );
     assert!(matches!(error, Error::Unavailable { .. }));
     let port = cluster.members[0].endpoint.rsplit(':').next().unwrap();
-    // Nobody of ours listens at localhost itself: what counts is that it is resolved.
+    // No member listens at localhost itself: what counts is that it is resolved.
     let client = Client::new(config([format!("http://localhost:{port}").as_str()])).unwrap();
     let error = client.put("k", "", PATIENCE).await.unwrap_err();
     assert!(error.to_string().contains("refused"), "{error}");

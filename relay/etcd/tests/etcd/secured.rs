@@ -1,4 +1,4 @@
-//! Clusters that know their clients: by passwords, and by certificates.
+//! Clusters that authenticate their clients by passwords or certificates.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::cluster::{Cluster, address, answers};
 
-/// A user `relay` who may read and write what begins with `/mcr/`.
+/// Adds a user `relay` that may read and write keys below `/mcr/`.
 pub(crate) fn protect(cluster: &Cluster, more: &[&str]) {
     let commands = [
         "user add root:root",
@@ -86,7 +86,7 @@ pub(crate) fn certificates() -> TempDir {
     directory
 }
 
-/// A member that knows its clients by their certificates.
+/// A member that authenticates its clients by their certificates.
 pub(crate) async fn with_certificates(files: &TempDir) -> Cluster {
     let text = |name: &str| files.path().join(name).display().to_string();
     let arguments = [
@@ -106,7 +106,7 @@ pub(crate) async fn with_certificates(files: &TempDir) -> Cluster {
     cluster
 }
 
-/// The files of a client that shows a certificate.
+/// The files of a client with a certificate.
 pub(crate) fn shown(files: &TempDir, ca: &str, own: Option<&str>) -> Tls {
     let file = |name: &str, kind| files.path().join(format!("{name}.{kind}"));
     Tls {

@@ -62,7 +62,7 @@ async fn carries_out_one_side_of_a_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tells_why_etcd_refuses() {
+async fn reports_why_etcd_refuses() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     let client = cluster.client();
@@ -92,24 +92,23 @@ async fn lists_ten_thousand_keys_in_pages() {
         limit: 700,
         ..RangeOptions::default()
     };
-    let page = client.range(KeyRange::prefix("/p/"), options, PATIENCE);
-    let page = page.await.unwrap();
+    let prefix = || KeyRange::prefix("/p/");
+    let page = client.range(prefix(), options, PATIENCE).await.unwrap();
     assert_eq!(
         (page.keys.len(), page.count, page.more),
         (700, 10_000, true)
     );
-    let listed = client.list(KeyRange::prefix("/p/"), options, PATIENCE);
-    let listed = listed.await.unwrap();
+    let listed = client.list(prefix(), options, PATIENCE).await.unwrap();
     assert_eq!((listed.keys.len(), listed.count), (10_000, 10_000));
     assert!(listed.keys.is_sorted_by(|a, b| a.key < b.key));
     assert_eq!(listed.keys[9_999].value, vec![b'v'; 64]);
     assert_eq!(listed.revision, page.revision);
-    let names = RangeOptions {
+    let keys_only = RangeOptions {
         keys_only: true,
         ..RangeOptions::default()
     };
-    let names = client.list(KeyRange::prefix("/p/"), names, PATIENCE).await;
-    assert!(names.unwrap().keys.iter().all(|kv| kv.value.is_empty()));
+    let names = client.list(prefix(), keys_only, PATIENCE).await.unwrap();
+    assert!(names.keys.iter().all(|kv| kv.value.is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,7 +135,7 @@ async fn takes_no_reply_above_its_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tells_what_a_member_is() {
+async fn reads_the_status_of_a_member() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     let client = cluster.client();
@@ -153,7 +152,7 @@ async fn tells_what_a_member_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tells_that_a_revision_to_read_is_compacted() {
+async fn reports_that_a_revision_to_read_is_compacted() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     let client = cluster.client();
@@ -166,6 +165,6 @@ async fn tells_that_a_revision_to_read_is_compacted() {
     let before = client.range(KeyRange::key("k"), at(old), PATIENCE).await;
     assert_eq!(before.unwrap().keys[0].value, b"1");
     crate::watches::compact(&cluster, new);
-    let gone = client.range(KeyRange::key("k"), at(old), PATIENCE).await;
-    assert_eq!(gone.unwrap_err(), Error::Compacted { revision: 0 });
+    let compacted = client.range(KeyRange::key("k"), at(old), PATIENCE).await;
+    assert_eq!(compacted.unwrap_err(), Error::Compacted { revision: 0 });
 }

@@ -1,4 +1,4 @@
-//! Watches: several targets, going on from a revision, compaction, silence.
+//! Watches: several targets, resuming from a revision, compaction, silence.
 
 use std::process::Command;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) fn compact(cluster: &Cluster, revision: i64) {
 }
 
 /// The next key that was written or deleted, with its target and whether it was written.
-async fn told(watch: &mut Watch) -> (i64, String, bool) {
+async fn next_change(watch: &mut Watch) -> (i64, String, bool) {
     loop {
         let batch = timeout(PATIENCE, watch.next()).await.unwrap().unwrap();
         let Some(event) = batch.events.first() else {
@@ -45,31 +45,31 @@ async fn put(client: &Client, key: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tells_each_target_its_changes() {
+async fn reports_the_changes_of_each_target() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     let client = cluster.client();
     let targets = vec![target(1, "a/", 0), target(2, "b/", 0)];
     let mut watch = client.watch(targets, PATIENCE).await.unwrap();
-    // Both have begun when an added one tells of the past.
+    // Both have started when an added one reports the past.
     let past = put(&client, "c/0").await;
     watch.add(target(7, "c/", past));
-    assert_eq!(told(&mut watch).await, (7, "c/0".to_owned(), true));
+    assert_eq!(next_change(&mut watch).await, (7, "c/0".to_owned(), true));
     put(&client, "b/1").await;
-    assert_eq!(told(&mut watch).await, (2, "b/1".to_owned(), true));
+    assert_eq!(next_change(&mut watch).await, (2, "b/1".to_owned(), true));
     put(&client, "elsewhere").await;
     put(&client, "a/1").await;
-    assert_eq!(told(&mut watch).await, (1, "a/1".to_owned(), true));
+    assert_eq!(next_change(&mut watch).await, (1, "a/1".to_owned(), true));
     client.delete(KeyRange::key("a/1"), PATIENCE).await.unwrap();
-    assert_eq!(told(&mut watch).await, (1, "a/1".to_owned(), false));
+    assert_eq!(next_change(&mut watch).await, (1, "a/1".to_owned(), false));
     watch.cancel(1);
     put(&client, "a/2").await;
     put(&client, "b/2").await;
-    assert_eq!(told(&mut watch).await, (2, "b/2".to_owned(), true));
+    assert_eq!(next_change(&mut watch).await, (2, "b/2".to_owned(), true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn goes_on_from_where_another_ended() {
+async fn resumes_where_another_ended() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     let client = cluster.client();
@@ -78,7 +78,7 @@ async fn goes_on_from_where_another_ended() {
         .await
         .unwrap();
     put(&client, "k0").await;
-    assert_eq!(told(&mut watch).await.1, "k0");
+    assert_eq!(next_change(&mut watch).await.1, "k0");
     let targets = watch.targets();
     drop(watch);
     for n in 1..=3000 {
@@ -93,12 +93,12 @@ async fn goes_on_from_where_another_ended() {
         }
         keys.extend(batch.events.iter().map(|event| event.key().to_vec()));
     }
-    let wanted: Vec<_> = (1..=3000).map(|n| format!("k{n}").into_bytes()).collect();
-    assert!(keys == wanted);
+    let expected: Vec<_> = (1..=3000).map(|n| format!("k{n}").into_bytes()).collect();
+    assert!(keys == expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tells_large_changes_in_parts() {
+async fn reports_large_changes_in_parts() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     let mut config = cluster.config();
@@ -126,7 +126,7 @@ async fn tells_large_changes_in_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tells_compaction_apart() {
+async fn distinguishes_compaction() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     let client = cluster.client();
@@ -156,7 +156,7 @@ async fn stays_alive_while_nothing_happens() {
     let quiet = timeout(Duration::from_secs(6), watch.next()).await;
     assert!(quiet.is_err(), "{quiet:?}");
     put(&client, "k").await;
-    assert_eq!(told(&mut watch).await.1, "k");
+    assert_eq!(next_change(&mut watch).await.1, "k");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,7 +174,7 @@ async fn notices_silence() {
     cluster.members[0].signal(Signal::SIGCONT);
     let mut watch = client.watch(watch.targets(), PATIENCE).await.unwrap();
     put(&client, "k").await;
-    assert_eq!(told(&mut watch).await.1, "k");
+    assert_eq!(next_change(&mut watch).await.1, "k");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,9 +196,9 @@ async fn ends_when_its_member_loses_the_leader() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }
 
-/// Whoever goes on watching an etcd that has lost its data would wait for what comes in an hour.
+/// A watch that resumed on an etcd that has lost its data would report nothing for an hour.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_is_ahead_of_etcd_says_so() {
+async fn a_watch_that_is_ahead_of_etcd_fails() {
     needs_etcd!();
     let mut cluster = Cluster::start(1).await;
     let client = cluster.client();
@@ -216,7 +216,7 @@ async fn a_watch_that_is_ahead_of_etcd_says_so() {
         };
         match timeout(PATIENCE, watch.next()).await.unwrap() {
             Err(Error::Unavailable { .. }) => {}
-            told => break told.unwrap_err(),
+            next => break next.unwrap_err(),
         }
     };
     let is_behind = matches!(&error, Error::Behind { revision, .. } if *revision < 3);
