@@ -1,4 +1,4 @@
-//! Why something asked of a fleet was not done.
+//! Why a request to a fleet failed.
 
 /// Status codes of gRPC.
 const INVALID_ARGUMENT: u32 = 3;
@@ -7,13 +7,13 @@ const RESOURCE_EXHAUSTED: u32 = 8;
 const FAILED_PRECONDITION: u32 = 9;
 const UNAUTHENTICATED: u32 = 16;
 
-/// Why something asked of a fleet was not done. Each says what and what to do about it.
+/// Why a request to a fleet failed. Each message names the cause and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Somebody else changed the same at the same time, or before.
+    /// Somebody else made a conflicting change, at the same time or before.
     #[error("{0}")]
     Conflict(String),
-    /// What was asked for, or what stands in etcd, makes no sense.
+    /// The request, or a value in etcd, is invalid.
     #[error("{0}")]
     Invalid(String),
     /// There is no such rule, share or relay.
@@ -54,12 +54,10 @@ impl From<etcd::Error> for Error {
     }
 }
 
-/// What is to be done where etcd refuses whoever asks, whatever it is; `None`: it refuses what was
-/// asked for.
+/// The remedy if etcd would refuse every request of this client; `None`: it refuses this one request.
 fn remedy(code: u32, message: &str) -> Option<&'static str> {
-    let says = |text| message.contains(text);
     Some(match code {
-        RESOURCE_EXHAUSTED if says("database space exceeded") => {
+        RESOURCE_EXHAUSTED if message.contains("database space exceeded") => {
             "switch its automatic compaction on, run etcdctl defrag on each member, then etcdctl \
              alarm disarm"
         }
@@ -68,11 +66,11 @@ fn remedy(code: u32, message: &str) -> Option<&'static str> {
              begins with /mcr/, the fleet's name and /: etcdctl role grant-permission ROLE \
              --prefix=true readwrite /mcr/FLEET/"
         }
-        INVALID_ARGUMENT if says("user name is empty") => {
+        INVALID_ARGUMENT if message.contains("user name is empty") => {
             "give user and password_file in [fleet], or a client certificate of which etcd takes the \
              common name"
         }
-        INVALID_ARGUMENT if says("authentication failed") => {
+        INVALID_ARGUMENT if message.contains("authentication failed") => {
             "write the password that etcd has into password_file and start the daemon again, or set \
              it anew with etcdctl user passwd"
         }
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_refused_is_told_what_to_do_and_what_is_refused_is_not_taken_for_that() {
+    fn a_refused_client_gets_a_remedy_and_a_refused_request_does_not() {
         let refused = |code, message: &str| {
             Error::from(etcd::Error::Refused {
                 endpoint: "https://e1:2379".to_owned(),

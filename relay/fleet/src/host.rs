@@ -1,4 +1,4 @@
-//! What a fleet needs of the daemon that it runs in; the daemon gives it, the driver asks.
+//! The services that a fleet needs from the daemon that it runs in.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -8,39 +8,39 @@ use rules::document::RuleDocument;
 
 pub use crate::member::Fitness;
 
-/// An answer that takes a while.
+/// A boxed future that may be sent to another thread.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A daemon, as far as a fleet needs it.
 pub trait Host: Send + Sync + 'static {
     /// Makes exactly these the fleet's rules on this host, with this host's interfaces: compiled and
-    /// joined, shut until their gates open. Each has its `share` set. Returns for every share that
-    /// could not be, why; the others are installed all the same. They are another set that `by` applied,
-    /// where that is known.
+    /// joined, shut until their gates open. Each has its `share` set. Returns the shares that could not be
+    /// installed, with the reasons; the others are installed all the same. `by` is who applied the rules,
+    /// if they are a new set and that is known.
     ///
     /// # Errors
     ///
-    /// Why none could be, in one sentence; what was installed before is installed still.
+    /// Why none could be installed, in one sentence; the previous rules stay installed.
     fn install(
         &self,
         rules: Vec<RuleDocument>,
         by: Option<String>,
     ) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>>;
 
-    /// Lets a share forward until then, in nanoseconds of `CLOCK_BOOTTIME`; 0 shuts it. Counts at
-    /// once and on both paths, and is cheap. A share that is not installed stays shut.
+    /// Lets a share forward until then, in nanoseconds of `CLOCK_BOOTTIME`; 0 shuts it. Takes effect
+    /// immediately on both paths, and is cheap. A share that is not installed stays shut.
     fn set_gate(&self, share: &str, until_ns: u64);
 
-    /// How well this host serves the fleet's rules that are installed. Follows the daemon's samples.
+    /// How well this host serves the fleet's installed rules, as of the daemon's last sample.
     fn fitness(&self) -> Fitness;
 
-    /// What this host's rules of the fleet counted since the daemon began to, summed by share.
+    /// The counters of the fleet's rules on this host since the daemon began to count, summed by share.
     fn counters(&self) -> BoxFuture<'_, BTreeMap<String, FleetCounters>>;
 
-    /// Resolves when the dataplane's thread has answered: it was alive after the call.
+    /// Resolves when the dataplane's thread has answered, so was alive after the call.
     fn alive(&self) -> BoxFuture<'_, ()>;
 
-    /// Puts an event into the daemon's log of events.
+    /// Adds an event to the daemon's event log.
     fn tell(&self, event: Event);
 }
 
@@ -54,23 +54,23 @@ pub enum Event {
         /// Why now, in a few words.
         why: String,
     },
-    /// This relay forwards a share no more.
+    /// This relay no longer forwards a share.
     ShareShut {
         /// The share.
         share: String,
         /// Why, in a few words.
         why: String,
     },
-    /// A relay was silent and was fenced: nothing it does counts until it begins anew.
+    /// A relay was silent and was fenced: it forwards nothing until it has a new session.
     RelayFenced {
         /// The relay that was fenced.
         relay: String,
-        /// Who did it and why, in a few words.
+        /// By whom and why, in a few words.
         why: String,
     },
     /// No etcd answers.
     EtcdAway {
-        /// What the last attempt said.
+        /// The reason of the last attempt's failure.
         why: String,
     },
     /// etcd answers again.
@@ -82,9 +82,9 @@ pub enum Event {
         /// How many rules there are in the whole fleet.
         rules: usize,
     },
-    /// Rules of the fleet, or what else stands in etcd, cannot be used.
+    /// Rules of the fleet, or other values in etcd, cannot be used.
     RulesRefused {
-        /// The key or the share that it is about.
+        /// The key or the share concerned.
         what: String,
         /// What is wrong with it.
         why: String,

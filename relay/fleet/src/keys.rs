@@ -1,7 +1,7 @@
-//! The keys of a fleet in etcd, `/mcr/NAME/…`, and what may stand under them.
+//! The keys of a fleet in etcd, `/mcr/NAME/…`, and their values.
 //!
-//! Everything that is read from etcd passes here first: what is not a key or a value of ours is
-//! refused by name, and changes nothing.
+//! Everything that is read from etcd is parsed here first: a foreign key or an invalid value is refused
+//! by name, and changes nothing.
 
 mod values;
 
@@ -50,14 +50,14 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Keys of the fleet `name`; `None` if that is no name (see [`is_name`]).
+    /// Keys of the fleet `name`; `None` if that is not a name (see [`is_name`]).
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         let prefix = format!("/mcr/{name}/");
         is_name(name).then_some(Self { prefix })
     }
 
-    /// What all keys of the fleet begin with, `/mcr/NAME/`.
+    /// The prefix of all keys of the fleet, `/mcr/NAME/`.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -69,7 +69,7 @@ impl Keys {
         format!("{}d", self.prefix)
     }
 
-    /// End of the watched range, itself not in it.
+    /// End of the watched range, exclusive.
     #[must_use]
     pub fn watch_to(&self) -> String {
         format!("{}0", self.prefix.trim_end_matches('/'))
@@ -96,7 +96,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// [`Error`] names the key if it is none of this fleet's.
+    /// [`Error`] names the key if it is not one of this fleet.
     pub fn parse(&self, text: &str) -> Result<Key, Error> {
         let refused = |problem| Error::new(text, problem);
         let rest = text
@@ -127,7 +127,7 @@ impl Keys {
     }
 }
 
-/// What to do about a key whose value makes no sense; `None`: one that makes none itself.
+/// The remedy for a key with an invalid value; `None`: the key itself is invalid.
 pub(crate) fn remedy(key: Option<&Key>) -> &'static str {
     match key {
         Some(Key::Beat(_) | Key::Relay(_)) => {
@@ -144,9 +144,9 @@ pub(crate) fn remedy(key: Option<&Key>) -> &'static str {
 
 fn blob(rest: &str) -> Option<Key> {
     let (hash, chunk) = rest.split_once('/')?;
-    let whole = values::is_hash(hash) && chunk.len() == CHUNK_DIGITS;
-    let digits = chunk.bytes().all(|b| b.is_ascii_digit());
-    (whole && digits).then(|| Key::Blob {
+    let has_lengths = values::is_hash(hash) && chunk.len() == CHUNK_DIGITS;
+    let is_number = chunk.bytes().all(|b| b.is_ascii_digit());
+    (has_lengths && is_number).then(|| Key::Blob {
         hash: hash.to_owned(),
         chunk: chunk.parse().expect("four digits fit"),
     })

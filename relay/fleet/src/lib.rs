@@ -1,9 +1,9 @@
-//! Several relays as one: who forwards which rules, and one set of rules for all of them.
+//! Several relays as one: one set of rules for all of them, and which relay forwards which of them.
 //!
-//! [`member`] decides and does no I/O; what it decides on are the [`keys`] of etcd and this host's
-//! clock. A relay forwards a share only before a deadline that confirmed beats move; a successor takes
-//! over by a transaction that makes every later beat of the old one fail. [`relay`] carries out what
-//! the member decides: it speaks to etcd, to the other relays and to the daemon.
+//! [`member`] decides without I/O, from the [`keys`] of etcd and this host's clock. A relay forwards a
+//! share only before a deadline that confirmed beats move; a successor takes over by a transaction that
+//! makes every later beat of the old holder fail. [`relay`] carries out the member's decisions: it talks
+//! to etcd, to the other relays and to the daemon.
 
 pub mod error;
 pub mod host;

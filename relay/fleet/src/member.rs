@@ -1,9 +1,9 @@
 //! A relay's part in the fleet: what it decides from what it receives, without I/O and without a clock.
 //!
-//! [`Member::take`] takes what happened and the time, CLOCK_BOOTTIME of this host in ns, and
-//! [`Member::decide`] says what is to be done. Its invariant: at no instant are the gates of two
-//! relays open for one share
-//! (policies `stop` and `peers`), whatever is delayed, lost, repeated or stopped.
+//! [`Member::take`] accepts an input and the time, CLOCK_BOOTTIME of this host in ns;
+//! [`Member::decide`] returns the commands that follow. Invariant: the gates of two relays are never
+//! open for one share at the same instant (policies `stop` and `peers`), whatever is delayed, lost,
+//! repeated or stopped.
 
 mod beat;
 mod claims;
@@ -33,7 +33,7 @@ pub use status::{PhaseName, RelayStatus, Status};
 
 use crate::keys::{Key, Keys, ShareEntry};
 
-/// Whether a test has broken a guard; never in a build.
+/// Whether a test has disabled a guard; never true in a build.
 macro_rules! faulty {
     ($member:expr, $fault:ident) => {{
         #[cfg(test)]
@@ -45,13 +45,13 @@ macro_rules! faulty {
 }
 use faulty;
 
-/// After so long at the latest a driver tells its member of something, in ns, where nothing keeps it.
+/// The longest time between two inputs of a driver that is not held up, in ns.
 pub(crate) const TICK_NS: u64 = 20_000_000;
 
-/// So many small jumps of the clock within a hold open nothing twice, and one more that the margin bears.
+/// This many small jumps of the clock within one hold open nothing twice, and the margin covers one more.
 const LEAPS: u64 = 3;
 
-/// What a member is made of.
+/// The configuration of a member.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Config {
     /// The fleet's keys.
@@ -74,12 +74,12 @@ pub struct Config {
     pub weight: u32,
     /// Version of the program.
     pub version: String,
-    /// How long a share is served badly before it is given away, in ns: where its output is down, and
-    /// where its input is silent. What makes both relays unfit, a source that ends, is told by both
-    /// before.
+    /// How long a share is served badly before it is given away, in ns: with its output down, and with
+    /// its input silent. A cause that makes both relays unfit, a source that ends, has been reported by
+    /// both by then.
     pub patience_ns: Patience,
-    /// What the calendar said when this host's CLOCK_BOOTTIME was 0, in ms since 1970: for `at` and
-    /// `since`, which nothing is decided by.
+    /// The calendar's time when this host's CLOCK_BOOTTIME was 0, in ms since 1970: for `at` and
+    /// `since`, on which no decision depends.
     pub boot_unix_ms: u64,
 }
 
@@ -96,13 +96,13 @@ pub struct Patience {
 #[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub struct Member {
     config: Config,
-    /// Time of the input that is handled.
+    /// Time of the input that is being handled.
     now: u64,
-    /// How long this relay has waited for others, in ns: as time passes, but by no more than [`Self::leap`]
-    /// at once, and by less where more has passed than a margin. A clock that jumps, or a process that was
-    /// stopped, has waited for nobody.
+    /// How long this relay has waited for others, in ns: grows as time passes, but by no more than
+    /// [`Self::leap`] at once, and by less if more than a margin has passed. A jump of the clock, or a
+    /// stop of the process, does not count as waiting.
     waited: u64,
-    /// When the first input came; promises of former processes are older.
+    /// When the first input arrived; promises of former processes are older.
     started: Option<u64>,
     session: session::State,
     beat: beat::OwnBeat,
@@ -114,21 +114,21 @@ pub struct Member {
     claims: claims::Claims,
     handover: handover::HandOver,
     gates: gates::Gates,
-    /// Whether something changed that the plan rests on.
+    /// Whether something changed that the plan depends on.
     stale: bool,
-    /// Counts what people are to hear of soon.
-    news: u64,
+    /// Counts the changes of the status.
+    status_version: u64,
     etcd_reachable: bool,
     /// When the data plane last gave a sign of life.
     alive: Option<u64>,
-    /// The newest revision that etcd is known to have had.
+    /// The newest revision that etcd has reported.
     newest: u64,
-    /// Transactions without an answer, and [`Self::newest`] as it was when each was sent; `None`: of
-    /// another etcd.
+    /// Transactions without an answer, and [`Self::newest`] when each was sent; `None`: sent to another
+    /// etcd.
     pending: BTreeMap<TxnId, (Purpose, Option<u64>)>,
     last_id: u64,
-    /// What goes out first, and the transactions that may go only after the gates.
-    /// Nothing, once it has decided.
+    /// Commands that go out first, and transactions, which may go only after the gates.
+    /// Both are empty after [`Self::decide`].
     #[serde(skip)]
     out: Vec<Command>,
     #[serde(skip)]
@@ -138,18 +138,18 @@ pub struct Member {
     fault: Option<Fault>,
 }
 
-/// What this relay knows of the rules, and of itself.
+/// The rules as this relay has them, and how well it serves them.
 #[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 struct Rules {
     generation: u64,
-    /// How often these were told, or what of them is installed.
+    /// Counts the changes of the rules and of the installed set.
     changes: u64,
     /// The shares and the roles that each needs.
     shares: BTreeMap<String, BTreeSet<String>>,
     installed: BTreeSet<String>,
     failed: BTreeMap<String, String>,
     fitness: Fitness,
-    /// Shares that it was not fit for when they were taken away from it.
+    /// Shares that this relay was not fit for when they were taken away from it.
     marks: BTreeMap<String, fitness::Mark>,
 }
 
@@ -165,13 +165,13 @@ enum Purpose {
     HandOver { shares: Vec<(String, ShareEntry)> },
 }
 
-/// A guard that tests break on purpose.
+/// A guard that tests disable on purpose.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// The gate stays open for as long as a fencer waits.
     NoMargin,
-    /// A fencer does not wait until its promise is over.
+    /// A fencer does not wait until its promise ends.
     ForgetPromise,
     /// A fence deletes a beat that it has not seen.
     FenceUnseen,
@@ -179,27 +179,27 @@ enum Fault {
     ClaimUnfenced,
     /// A share is given away with its gate open.
     HandOverOpen,
-    /// No answer is taken for a refusal.
+    /// A missing answer is taken for a refusal.
     UnknownIsRefused,
     /// A beat counts from its answer.
     CountFromAnswer,
 }
 
 impl Member {
-    /// A member that has heard nothing yet. `adopted` is what a former process of this boot
-    /// left; where that is `None`, the driver has shut all gates before.
+    /// A member that has received nothing yet. `adopted` is what a former process of this boot
+    /// left behind; if it is `None`, the driver has already shut all gates.
     #[must_use]
     pub fn new(config: Config, adopted: Option<Adopted>) -> Self {
-        let ours = |kept: &Adopted| {
-            kept.session.fleet == config.fleet && kept.session.relay == config.relay
+        let is_ours = |Adopted { session, .. }: &Adopted| {
+            session.fleet == config.fleet && session.relay == config.relay
         };
-        let inherited = adopted.iter().flat_map(|kept| kept.gates.clone()).collect();
-        let adopted = adopted.filter(ours);
+        let inherited = adopted.iter().flat_map(|it| it.gates.clone()).collect();
+        let adopted = adopted.filter(is_ours);
         Self {
             now: 0,
             waited: 0,
             started: None,
-            session: session::State::new(adopted.map(|kept| kept.session)),
+            session: session::State::new(adopted.map(|adopted| adopted.session)),
             beat: beat::OwnBeat::default(),
             monitors: monitors::Monitors::default(),
             fencing: fence::Fencing::default(),
@@ -210,7 +210,7 @@ impl Member {
             handover: handover::HandOver::default(),
             gates: gates::Gates::new(inherited),
             stale: true,
-            news: 0,
+            status_version: 0,
             etcd_reachable: false,
             alive: None,
             newest: 0,
@@ -224,9 +224,9 @@ impl Member {
         }
     }
 
-    /// Takes what happened. `now` is the time of this call or a little earlier, never later.
+    /// Takes an input. `now` is the time of this call or a little earlier, never later.
     pub fn take(&mut self, now: u64, input: Input) {
-        self.goes_on(now);
+        self.advance_clock(now);
         self.started.get_or_insert(self.now);
         self.note(input);
         let (me, session) = (&self.config.relay, &self.session);
@@ -234,15 +234,16 @@ impl Member {
         self.replica.note_missing(is_own);
     }
 
-    /// Says what is to be done now that all that was taken is known, in this order. `now` as above.
+    /// Returns the commands that follow from all inputs so far, to be carried out in this order. `now` as
+    /// for [`Self::take`].
     pub fn decide(&mut self, now: u64) -> Vec<Command> {
-        self.goes_on(now);
+        self.advance_clock(now);
         self.step();
         self.out.append(&mut self.transactions);
         std::mem::take(&mut self.out)
     }
 
-    fn goes_on(&mut self, now: u64) {
+    fn advance_clock(&mut self, now: u64) {
         let passed = now.saturating_sub(self.now);
         self.now += passed;
         let margin = self.margin_ns();
@@ -253,14 +254,14 @@ impl Member {
         };
     }
 
-    /// What a jump of the clock that looks like a late tick adds to [`Self::waited`] at most.
+    /// The most that a jump of the clock, which looks like a late tick, adds to [`Self::waited`].
     fn leap(&self) -> u64 {
         (self.margin_ns() / 2).max(TICK_NS)
     }
 
-    /// By how much [`Self::waited`] must have grown so that `time` has passed: jumps add up, and so many of
-    /// them within it cost nothing. What is left of the margin is the drift's.
-    fn surely(&self, time: u64) -> u64 {
+    /// By how much [`Self::waited`] must grow before `time` has surely passed: jumps add up, and
+    /// [`LEAPS`] of them within it do no harm. The rest of the margin is for the drift.
+    fn required_wait(&self, time: u64) -> u64 {
         if faulty!(self, NoMargin) {
             return time;
         }
@@ -306,7 +307,7 @@ impl Member {
                 self.plan.has_rules = false;
                 self.stale = true;
             }
-            Input::Fitness(fitness) => self.fitness_told(fitness),
+            Input::Fitness(fitness) => self.update_fitness(fitness),
             Input::Leave => {
                 self.session.leaving = true;
                 self.stale = true;
@@ -316,12 +317,12 @@ impl Member {
             Input::Calendar(boot_unix_ms) => self.config.boot_unix_ms = boot_unix_ms,
             Input::Alive => self.alive = Some(self.now),
             Input::EtcdReachable(reachable) => {
-                self.news += u64::from(self.etcd_reachable != reachable);
+                self.status_version += u64::from(self.etcd_reachable != reachable);
                 self.etcd_reachable = reachable;
             }
             Input::WatchLost => {
                 self.replica.doubt();
-                // No beat of its own tells that etcd is another one.
+                // Without a session there is no beat that would reveal another etcd.
                 if !self.session.has_begun() {
                     self.out.push(Command::ListAgain);
                 }
@@ -330,14 +331,14 @@ impl Member {
         }
     }
 
-    /// Derives from what is known what is to be done: the same, however it became known.
+    /// Derives the commands from the state alone, however it came about.
     fn step(&mut self) {
         let phase = self.session.phase;
         self.drop_marks();
         self.note_silent();
         if self.stale && self.now >= self.plan.rests_until {
             self.stale = false;
-            self.news += 1;
+            self.status_version += 1;
             self.replan();
         }
         self.watch_beats();
@@ -349,15 +350,15 @@ impl Member {
         self.hand_over();
         self.set_gates();
         self.install();
-        self.news += u64::from(self.session.phase != phase);
+        self.status_version += u64::from(self.session.phase != phase);
     }
 
     fn answered(&mut self, id: TxnId, sent: u64, outcome: Outcome) {
-        let Some((purpose, known)) = self.pending.remove(&id) else {
+        let Some((purpose, newest)) = self.pending.remove(&id) else {
             return;
         };
-        if let Some(known) = known {
-            self.compare_history(known, &outcome);
+        if let Some(newest) = newest {
+            self.compare_history(newest, &outcome);
         }
         match purpose {
             Purpose::Beat => self.beat_answered(id, sent, outcome),
@@ -382,7 +383,7 @@ impl Member {
         id
     }
 
-    fn tell(&mut self, event: FleetEvent) {
+    fn report(&mut self, event: FleetEvent) {
         self.out.push(Command::Event(event));
     }
 
@@ -394,7 +395,7 @@ impl Member {
         self.key(Key::Beat(relay.to_owned()))
     }
 
-    /// The condition that this relay's session lives.
+    /// The condition that this relay's session has not ended.
     fn session_lives(&self) -> Compare {
         created(self.beat_key(&self.config.relay), self.session.number)
     }
@@ -404,8 +405,8 @@ impl Member {
         self.config.boot_unix_ms + self.now / 1_000_000
     }
 
-    /// By how much a gate shuts before anybody may fence this relay: the drift of clocks within a
-    /// hold, and the time from a look at the clock to the packet's leaving.
+    /// How long before anybody may fence this relay its gates shut: covers the drift of clocks within a
+    /// hold, and the time from reading the clock to sending the packet.
     fn margin(&self) -> u64 {
         if faulty!(self, NoMargin) {
             return 0;

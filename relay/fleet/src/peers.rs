@@ -1,5 +1,5 @@
-//! What relays ask each other while etcd is away: a relay asks its monitors not to fence it. A
-//! datagram is an HMAC-SHA256 under the fleet's secret, then the message.
+//! Datagrams between relays: while etcd is away, a relay asks its monitors not to fence it. A datagram
+//! is an HMAC-SHA256 under the fleet's secret, followed by the message.
 
 use std::io;
 use std::net::{self, SocketAddr};
@@ -14,14 +14,14 @@ use crate::member::{Answer, Question};
 
 /// Most bytes of a datagram.
 const DATAGRAM_MAX: usize = 512;
-/// Before a socket that failed is read again.
+/// Pause before a socket that failed is read again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of the HMAC in front.
 const TAG_LEN: usize = 32;
-/// In front of what the HMAC is of, so that no other use of the secret can be mistaken for this one.
+/// Authenticated before the message, so that no other use of the secret can be mistaken for this one.
 const PURPOSE: &[u8] = b"mcr fleet peers 1";
 
-/// One relay's word to another.
+/// A message from one relay to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// It asks for a promise.
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Takes over what the fleet's settings say.
+    /// The secret in the fleet's settings.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
@@ -75,25 +75,25 @@ impl Secret {
     }
 }
 
-/// Where datagrams of relays arrive.
+/// The socket for datagrams of the other relays.
 #[derive(Debug)]
 pub struct Peers {
     socket: UdpSocket,
 }
 
 impl Peers {
-    /// Takes the port there.
+    /// Binds the port.
     ///
     /// # Errors
     ///
-    /// The kernel's, where another has the port or the address is not this host's.
+    /// The kernel's, if the port is in use or the address is not this host's.
     pub fn bind(at: SocketAddr) -> io::Result<net::UdpSocket> {
         let socket = net::UdpSocket::bind(at)?;
         socket.set_nonblocking(true)?;
         Ok(socket)
     }
 
-    /// Listens, on the runtime of the caller.
+    /// Registers the socket with the runtime of the caller.
     ///
     /// # Errors
     ///
@@ -103,14 +103,14 @@ impl Peers {
         Ok(Self { socket })
     }
 
-    /// Sends one; that it does not arrive is no error.
+    /// Sends a datagram; one that does not arrive is no error.
     pub async fn send(&self, secret: &Secret, to: SocketAddr, message: &Message) {
         if let Err(error) = self.socket.send_to(&secret.seal(message), to).await {
             tracing::debug!(%to, %error, "a relay is not reached");
         }
     }
 
-    /// Waits for the next datagram that this fleet's secret was used for.
+    /// Waits for the next datagram that is signed with this fleet's secret.
     pub async fn next(&self, secret: &Secret) -> (Message, SocketAddr) {
         let mut buffer = [0; DATAGRAM_MAX];
         loop {
@@ -147,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_wrote_and_nothing_that_was_changed() {
+    fn opens_its_own_datagrams_and_none_that_were_altered() {
         let secret = Secret::new(&[7; 32]);
         let message = message("relay-a", "relay-b", 17);
         let datagram = secret.seal(&message);
         assert_eq!(secret.open(&datagram), Some(message));
         assert_eq!(Secret::new(&[8; 32]).open(&datagram), None);
-        for place in 0..datagram.len() {
-            let mut changed = datagram.clone();
-            changed[place] ^= 1;
-            assert_eq!(secret.open(&changed), None, "byte {place}");
+        for index in 0..datagram.len() {
+            let mut altered = datagram.clone();
+            altered[index] ^= 1;
+            assert_eq!(secret.open(&altered), None, "byte {index}");
         }
     }
 

@@ -1,8 +1,8 @@
-//! Who is to hold which share: weighted rendezvous hashing with bounded loads.
+//! Placement of shares on relays: weighted rendezvous hashing with bounded loads.
 //!
-//! A share's order of relays comes from their names and weights alone, so all hosts and versions agree
-//! on it without a word: the arithmetic is on integers, since logarithms of floats differ between
-//! machines. A share stays where it is: nothing here moves one.
+//! A share's order of relays follows from their names and weights alone, so all hosts and versions agree
+//! on it without communication: the arithmetic is on integers, since logarithms of floats differ between
+//! machines. Nothing here moves a share that has a holder.
 
 /// Fraction digits (bits) of logarithms.
 const FRACTION: u32 = 32;
@@ -12,11 +12,11 @@ const FRACTION: u32 = 32;
 pub struct Candidate<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its part, against the others'; one with 0 takes nothing.
+    /// Its part, relative to the others; a relay with 0 takes nothing.
     pub weight: u32,
 }
 
-/// The places of `relays` in the order in which they are to hold `share`, the first first.
+/// The indices of `relays` in the order of preference for `share`, the best first.
 #[must_use]
 pub fn order(share: &str, relays: &[Candidate<'_>]) -> Vec<usize> {
     let takers = relays.iter().enumerate().filter(|(_, r)| r.weight > 0);
@@ -25,8 +25,8 @@ pub fn order(share: &str, relays: &[Candidate<'_>]) -> Vec<usize> {
     let is_weighted = weights.any(|weight| Some(weight) != first);
     let share = hash(share);
     let score = |relay: &Candidate<'_>| {
-        let hash = both(hash(relay.name), share);
-        // Without weights the greatest hash has the lowest logarithm, which need not be worked out.
+        let hash = combine(hash(relay.name), share);
+        // Without weights the greatest hash has the lowest logarithm, so no logarithm is needed.
         if is_weighted {
             score(hash, relay.weight)
         } else {
@@ -34,13 +34,13 @@ pub fn order(share: &str, relays: &[Candidate<'_>]) -> Vec<usize> {
         }
     };
     let mut scored: Vec<_> = takers
-        .map(|(place, relay)| (score(relay), relay.name, place))
+        .map(|(index, relay)| (score(relay), relay.name, index))
         .collect();
     scored.sort_unstable();
-    scored.into_iter().map(|(_, _, place)| place).collect()
+    scored.into_iter().map(|(_, _, index)| index).collect()
 }
 
-/// How many shares each relay has, and how many it may have, by the relays' places.
+/// How many shares each relay has, and how many it may have, by the relays' indices.
 #[derive(Clone, Debug)]
 pub struct Loads {
     relays: Vec<Load>,
@@ -53,8 +53,8 @@ struct Load {
 }
 
 impl Loads {
-    /// Loads of relays with these weights that hold nothing yet, for `total` shares: none is to have more
-    /// than its fair part, rounded up: so none falls far below it either.
+    /// Loads of relays with these weights that hold nothing yet, for `total` shares: no relay is to have
+    /// more than its fair part, rounded up, so none falls far below it either.
     #[must_use]
     pub fn new(weights: impl Iterator<Item = u32> + Clone, total: usize) -> Self {
         let sum: u64 = weights.clone().map(u64::from).sum();
@@ -83,8 +83,8 @@ impl Loads {
     }
 }
 
-/// The lowest score has a share: `-log(hash) / weight`, so that weights count as they are meant
-/// (Highest Random Weight, as in draft-ietf-bess-weighted-hrw).
+/// The relay with the lowest score gets the share: `-log(hash) / weight`, so that parts are proportional
+/// to weights (Highest Random Weight, as in draft-ietf-bess-weighted-hrw).
 fn score(hash: u64, weight: u32) -> u64 {
     (minus_log2(hash) << 24) / u64::from(weight)
 }
@@ -109,14 +109,14 @@ fn minus_log2(hash: u64) -> u64 {
     (64 << FRACTION) - log
 }
 
-/// FNV-1a with the finish of MurmurHash3: small, and the same for ever.
+/// FNV-1a with the finalizer of MurmurHash3: small, and never to be changed.
 fn hash(name: &str) -> u64 {
     let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     finish(name.bytes().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
-/// One hash of two.
-fn both(relay: u64, share: u64) -> u64 {
+/// Combines two hashes.
+fn combine(relay: u64, share: u64) -> u64 {
     finish(relay.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ share)
 }
 

@@ -1,5 +1,5 @@
-//! Records for a while what a member was given and when, so that what it did can be replayed: it has no
-//! clock and does no I/O, so it decides the same. A record begins with a member as it stood.
+//! Records the recent inputs of a member and their times, so that its decisions can be replayed: it has
+//! no clock and does no I/O, so it decides the same. A record begins with a snapshot of the member.
 
 use std::collections::VecDeque;
 
@@ -9,15 +9,15 @@ use crate::keys::{FleetSettings, Key, Keys, Value};
 use crate::member::{Adopted, Change, Command, Config, Input, KeyValue, Member};
 
 const MAGIC: &str = "mcr fleet record 1";
-/// What is kept at most, in bytes: an hour and more of three relays with a dozen shares.
+/// The most that is retained, in bytes: more than an hour of three relays with a dozen shares.
 const BYTES_MAX: usize = 8 << 20;
-/// How long a part is, in ns: a record begins with one.
+/// How long a part is, in ns: a record begins at the start of one.
 const PART: u64 = 60_000_000_000;
 
-/// Why a record says nothing.
+/// Why a record cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// It is none, of another version, or cut off.
+    /// It is not a record, of another version, or truncated.
     #[error("is no record of this version of mcr: {0}")]
     Unreadable(#[from] postcard::Error),
     /// A member of this version decides otherwise.
@@ -25,7 +25,7 @@ pub enum RecordError {
     Differs {
         /// Time of its host.
         at_ns: u64,
-        /// What this one decided.
+        /// The decision of this version.
         decided: String,
     },
 }
@@ -42,15 +42,15 @@ enum Start {
     Going(Box<Member>),
 }
 
-/// What happened, each with the time since the entry before.
+/// What happened, with the time since the previous entry.
 #[derive(Serialize, Deserialize)]
 enum Entry<I> {
     Took(u64, I),
-    /// And what the commands come to; 0: there were none.
+    /// With the digest of the commands; 0: there were none.
     Decided(u64, u64),
 }
 
-/// The last that a member was given.
+/// The recent inputs of a member.
 #[derive(Debug)]
 pub struct Recorder {
     parts: VecDeque<Part>,
@@ -66,7 +66,7 @@ struct Part {
 }
 
 impl Recorder {
-    /// Of a member that begins.
+    /// A recorder for a member that starts.
     #[must_use]
     pub fn new(config: Config, adopted: Option<Adopted>) -> Self {
         let mut recorder = Self {
@@ -78,19 +78,20 @@ impl Recorder {
         recorder
     }
 
-    /// Notes what the member was given.
+    /// Records an input of the member.
     pub fn took(&mut self, now: u64, input: &Input) {
         let since = self.since(now);
         self.note(&Entry::Took(since, input));
     }
 
-    /// Notes what it decided.
+    /// Records the member's decision.
     pub fn decided(&mut self, now: u64, commands: &[Command]) {
         let since = self.since(now);
         self.note(&Entry::<&Input>::Decided(since, digest(commands)));
     }
 
-    /// Begins another part with the member as it stands, if it is time, and forgets what is too much.
+    /// Begins another part with a snapshot of the member, if it is time, and removes the oldest parts
+    /// beyond the limit.
     pub fn checkpoint(&mut self, now: u64, member: &Member) {
         let begun = self.parts.back().map_or(0, |part| part.from);
         if now < begun + PART && begun > 0 {
@@ -104,16 +105,16 @@ impl Recorder {
         }
     }
 
-    /// The record from that time on, or a little before.
+    /// The record from that time on, or from a little before.
     #[must_use]
     pub fn file(&self, from: u64) -> Vec<u8> {
         let later = self.parts.iter().take_while(|part| part.from <= from);
         let first = later.count().saturating_sub(1);
-        let mut file = Vec::new();
-        for (number, part) in self.parts.iter().skip(first).enumerate() {
-            if number == 0 {
-                file.extend(&part.start);
-            }
+        let mut parts = self.parts.iter().skip(first).peekable();
+        let mut file = parts
+            .peek()
+            .map_or_else(Vec::new, |part| part.start.clone());
+        for part in parts {
             file.extend(&part.entries);
         }
         file
@@ -153,11 +154,11 @@ impl Recorder {
     }
 }
 
-/// Does again what a record tells of; gives how many inputs there were.
+/// Replays a record; returns the number of inputs.
 ///
 /// # Errors
 ///
-/// [`RecordError`]: it makes no sense, or a member of this version decides otherwise.
+/// [`RecordError`]: the record is invalid, or a member of this version decides otherwise.
 pub fn replay(file: &[u8]) -> Result<usize, RecordError> {
     let (head, rest) = postcard::take_from_bytes::<Head>(file)?;
     if head.magic != MAGIC {
@@ -196,7 +197,7 @@ pub fn replay(file: &[u8]) -> Result<usize, RecordError> {
     Ok(inputs)
 }
 
-/// The input without the fleet's secret, which no member needs.
+/// The input without the fleet's secret, which the member does not need.
 pub(crate) fn without_secret(keys: &Keys, mut input: Input) -> Input {
     let settings = keys.text(&Key::Settings);
     let blank = |kv: &mut KeyValue| {

@@ -1,5 +1,5 @@
-//! A relay of a fleet at work: a thread of its own, with its member, its connections to etcd and a
-//! socket that the other relays reach it by.
+//! A running relay of a fleet: a thread of its own, with its member, its connections to etcd and a
+//! socket for the other relays.
 
 mod applying;
 mod engine;
@@ -33,88 +33,87 @@ use tokio::time::timeout;
 use crate::error::Error;
 use crate::host::Host;
 use crate::member;
-use operator::Order;
+use operator::Request;
 
-/// What a relay is started with.
+/// The parameters of a relay.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What the configuration says.
+    /// The section `[fleet]` of the configuration.
     pub settings: FleetSettings,
-    /// The relay's name, which is the host's where the configuration gives none.
+    /// The relay's name, by default that of the host.
     pub relay: String,
-    /// The version of MCR that the others are sent.
+    /// The version of MCR, which is published to the others.
     pub version: String,
     /// What rules are permitted.
     pub permitted: Policy,
-    /// Where the session is kept for the next process of this boot.
+    /// Where the session is saved for the next process of this boot.
     pub run: PathBuf,
-    /// Where rules are kept for a start without etcd.
+    /// Where rules are saved for a start without etcd.
     pub cache: PathBuf,
-    /// The gates of shares as they stand, in nanoseconds of `CLOCK_BOOTTIME`, where a process before this
-    /// one left some.
+    /// The gates that a former process left open, in nanoseconds of `CLOCK_BOOTTIME`, by share.
     pub gates: BTreeMap<String, u64>,
 }
 
-/// What a relay knows of its fleet, and what it does itself.
+/// A relay's view of its fleet, and its own state.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// The fleet as the deciding part sees it.
+    /// The fleet as the member sees it.
     pub member: member::Status,
     /// etcd as this relay sees it.
     pub etcd: FleetEtcd,
-    /// Why the rules that etcd speaks of are not the ones in use, if they cannot be.
+    /// Why the rules that etcd names are not in use, if they cannot be.
     pub unused_rules: Option<String>,
-    /// The rules of each share, by name.
+    /// The names of each share's rules.
     pub rules: Arc<BTreeMap<String, Vec<String>>>,
     /// How many shares this relay took over from one that was silent or fenced.
     pub takeovers: u64,
-    /// What the relays counted, by relay and share; only where that was asked for.
+    /// The counters of all relays, by relay and share; only if they were requested.
     pub counters: BTreeMap<String, BTreeMap<String, FleetCounters>>,
 }
 
-/// A relay of a fleet at work; clones are the same one. When the last is dropped it ends as if its process
-/// had died: what it holds goes to others after the hold. [`Relay::leave`] hands it over before.
+/// A running relay of a fleet; clones share it. When the last is dropped it ends as if its process had
+/// died: its shares go to others after the hold. [`Relay::leave`] hands them over before.
 #[derive(Clone, Debug)]
 pub struct Relay {
-    orders: mpsc::UnboundedSender<Order>,
+    requests: mpsc::UnboundedSender<Request>,
     published: watch::Receiver<Arc<Status>>,
     hold: Duration,
-    /// Who asks.
+    /// Who makes requests.
     by: Option<String>,
 }
 
 impl Relay {
-    /// Starts the relay; that etcd is away, or its names have no address yet, is no error.
+    /// Starts the relay; it is no error if etcd does not answer, or its names do not resolve yet.
     ///
     /// # Errors
     ///
-    /// What is wrong with the settings, with files that they name or with the peers' address.
+    /// What is wrong with the settings, with files that they name or with the address for peers.
     pub fn start(config: Config, host: Arc<dyn Host>) -> Result<Self, Error> {
         starting::start(config, host)
     }
 
-    /// What the relay knows, in the API's words; at once.
+    /// The last published status as in the API, without waiting.
     #[must_use]
     pub fn report(&self) -> FleetStatus {
         report::status(&self.status(), self.hold)
     }
 
-    /// The same with what all relays counted as they last told.
+    /// The same with the last published counters of all relays.
     pub async fn full_report(&self) -> FleetStatus {
         report::status(&self.full_status().await, self.hold)
     }
 
-    /// What the relay knows; at once.
+    /// The last published status, without waiting.
     #[must_use]
     pub fn status(&self) -> Arc<Status> {
         Arc::clone(&self.published.borrow())
     }
 
-    /// What the relay knows, and what all relays counted as they last told.
+    /// The status with the last published counters of all relays.
     pub async fn full_status(&self) -> Status {
-        let (reply, answer) = oneshot::channel();
-        let _ = self.orders.send(Order::Counters(reply));
-        match answer.await {
+        let (reply, receiver) = oneshot::channel();
+        let _ = self.requests.send(Request::Counters(reply));
+        match receiver.await {
             Ok(status) => status,
             Err(_) => Status::clone(&self.status()),
         }
@@ -124,12 +123,12 @@ impl Relay {
     ///
     /// # Errors
     ///
-    /// Where etcd does not answer.
+    /// If etcd does not answer.
     pub async fn rules(&self) -> Result<FleetRules, Error> {
-        self.ask(Order::Rules).await
+        self.ask(Request::Rules).await
     }
 
-    /// The same for somebody, of whom the relays are told.
+    /// The same relay, for requests in the name of `by`, which all relays see.
     #[must_use]
     pub fn by(&self, by: String) -> Self {
         Self {
@@ -138,7 +137,7 @@ impl Relay {
         }
     }
 
-    /// Makes these the rules of the fleet, as one step; `expected`: only in the place of that
+    /// Replaces the rules of the fleet in one step; with `expected`, only if that is the current
     /// generation.
     ///
     /// # Errors
@@ -150,79 +149,80 @@ impl Relay {
         expected: Option<u64>,
         dry_run: bool,
     ) -> Result<FleetChange, Error> {
-        let order = |reply| Order::Apply {
+        let request = |reply| Request::Apply {
             by: self.by.clone(),
             rules,
             expected,
             dry_run,
             reply,
         };
-        self.ask(order).await
+        self.ask(request).await
     }
 
     /// Takes a relay out of service, or back into it.
     ///
     /// # Errors
     ///
-    /// Where there is no such relay, or etcd does not answer.
+    /// If there is no such relay, or etcd does not answer.
     pub async fn drain(&self, relay: String, drained: bool) -> Result<(), Error> {
-        self.ask(|reply| Order::Drain(relay, drained, reply)).await
+        let request = |reply| Request::Drain(relay, drained, reply);
+        self.ask(request).await
     }
 
-    /// Has a relay forward these rules or shares; hands back which shares.
+    /// Has a relay forward these rules or shares; returns the shares.
     ///
     /// # Errors
     ///
-    /// Where one of them is not there, or etcd does not answer.
+    /// If one of them does not exist, or etcd does not answer.
     pub async fn move_to(&self, names: Vec<String>, relay: String) -> Result<Vec<String>, Error> {
-        self.ask(|reply| Order::Move(names, relay, reply)).await
+        self.ask(|reply| Request::Move(names, relay, reply)).await
     }
 
-    /// Has every share go to the relay that placement gives it; hands back which go.
+    /// Moves every share to the relay that placement gives it; returns the shares that move.
     ///
     /// # Errors
     ///
-    /// Where etcd does not answer.
+    /// If etcd does not answer.
     pub async fn rebalance(&self) -> Result<Vec<String>, Error> {
-        self.ask(Order::Rebalance).await
+        self.ask(Request::Rebalance).await
     }
 
     /// Ends the session of a relay that is known to be dead.
     ///
     /// # Errors
     ///
-    /// Where there is no such relay, or etcd does not answer.
+    /// If there is no such relay, or etcd does not answer.
     pub async fn fence(&self, relay: String) -> Result<(), Error> {
-        self.ask(|reply| Order::Fence(relay, reply)).await
+        self.ask(|reply| Request::Fence(relay, reply)).await
     }
 
-    /// What the deciding part was given of late, for [`crate::record::replay`]: of so long and a minute
-    /// more at most, as far as it is kept. It has no secret in it.
+    /// The recent inputs of the member, for [`crate::record::replay`]: of that time and at most a minute
+    /// more, as far as they are retained. They contain no secret.
     ///
     /// # Errors
     ///
-    /// Where the relay has left.
+    /// If the relay has left.
     pub async fn record(&self, last: Duration) -> Result<Vec<u8>, Error> {
-        self.ask(|reply| Order::Record(last, reply)).await
+        self.ask(|reply| Request::Record(last, reply)).await
     }
 
     /// Hands all shares over and leaves; takes no longer than `limit`.
     pub async fn leave(&self, limit: Duration) {
-        let (done, left) = oneshot::channel();
-        let _ = self.orders.send(Order::Leave(done));
-        if timeout(limit, left).await.is_err() {
+        let (done, receiver) = oneshot::channel();
+        let _ = self.requests.send(Request::Leave(done));
+        if timeout(limit, receiver).await.is_err() {
             tracing::warn!("shares are not handed over in time; others take them after the hold");
         }
     }
 
     async fn ask<T>(
         &self,
-        order: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Order,
+        request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
     ) -> Result<T, Error> {
-        let (reply, answer) = oneshot::channel();
-        let _ = self.orders.send(order(reply));
-        match answer.await {
-            Ok(answer) => answer,
+        let (reply, receiver) = oneshot::channel();
+        let _ = self.requests.send(request(reply));
+        match receiver.await {
+            Ok(result) => result,
             Err(_) => Err(Error::unavailable("the relay has left its fleet")),
         }
     }

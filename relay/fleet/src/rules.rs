@@ -1,4 +1,4 @@
-//! The rules of a fleet: one text for all relays, cut into chunks that etcd takes, and shares, the
+//! The rules of a fleet: one text for all relays, split into chunks that fit into etcd, and shares, the
 //! groups of rules that change hands together.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,13 +10,13 @@ use rules::problem::Problems;
 use rules::roles;
 use rules::ruleset::{Policy, RuleSet};
 
-/// Bytes of the text that one key holds; etcd takes requests of 1.5 MiB.
+/// Bytes of the text in one key; etcd takes requests of 1.5 MiB.
 pub const CHUNK: usize = 512 * 1024;
 /// The most bytes of the whole text.
 pub const TEXT_MAX: usize = 32 * 1024 * 1024;
 /// The most chunks of a text.
 pub const CHUNKS_MAX: usize = TEXT_MAX / CHUNK;
-/// The most shares. Where rules without a share of their own would make more, they are grouped.
+/// The most shares. Rules without a share of their own are grouped if they would make more.
 pub const SHARES_MAX: usize = 1000;
 
 /// A text, ready to be stored.
@@ -28,10 +28,10 @@ pub struct Text {
     pub bytes: Vec<u8>,
 }
 
-/// Why a text is not one of rules.
+/// Why a text is not a valid set of rules.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
-    /// Something is missing or was changed.
+    /// Something is missing or was altered.
     #[error("the text's SHA-256 is {found}, not {hash}; apply the rules again")]
     Damaged {
         /// What it should be.
@@ -48,7 +48,7 @@ pub enum TextError {
 }
 
 impl Text {
-    /// Writes rules down.
+    /// Serialises rules.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Text {
         self.bytes.chunks(CHUNK)
     }
 
-    /// Reads rules, if the text is the one that the hash is of.
+    /// Parses rules, if the text has this hash.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ fn hash(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// The rules as the fleet has them.
+/// The rules of the fleet, sorted into shares.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Counts the changes, from 1; 0: there never were rules.
@@ -100,50 +100,45 @@ pub struct Rules {
     pub by: String,
     /// As they were applied: with roles for interfaces.
     pub documents: Vec<RuleDocument>,
-    /// Which of them are of which share, by their places.
-    places: BTreeMap<String, Vec<usize>>,
+    /// The indices in `documents` of each share's rules.
+    indices: BTreeMap<String, Vec<usize>>,
     /// The roles that each share's rules need.
     shares: BTreeMap<String, BTreeSet<String>>,
-    /// Their names, by share.
+    /// The names of each share's rules.
     names: Arc<BTreeMap<String, Vec<String>>>,
 }
 
 impl Rules {
-    /// Makes sense of what was applied.
+    /// Checks rules and sorts them into shares.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it.
+    /// Everything that is wrong with the rules.
     pub fn new(
         generation: u64,
         documents: Vec<RuleDocument>,
         policy: Policy,
     ) -> Result<Self, Problems> {
         RuleSet::from_documents(&documents, policy)?;
-        let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (place, share) in shares_of(&documents).into_iter().enumerate() {
-            places.entry(share).or_default().push(place);
+        let mut indices: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, share) in shares_of(&documents).into_iter().enumerate() {
+            indices.entry(share).or_default().push(index);
         }
-        let roles_of = |places: &Vec<usize>| {
-            let documents = places.iter().map(|place| &documents[*place]);
-            documents.flat_map(roles::roles).collect()
-        };
-        let shares = places.iter();
-        let shares = shares
-            .map(|(share, places)| (share.clone(), roles_of(places)))
-            .collect();
-        let name = |place: &usize| documents[*place].name.clone();
-        let names = places
-            .iter()
-            .map(|(share, places)| (share.clone(), places.iter().map(name).collect()));
-        let names = Arc::new(names.collect());
+        let mut shares = BTreeMap::new();
+        let mut names = BTreeMap::new();
+        for (share, indices) in &indices {
+            let documents = indices.iter().map(|index| &documents[*index]);
+            let of_share = documents.clone().map(|document| document.name.clone());
+            names.insert(share.clone(), of_share.collect());
+            shares.insert(share.clone(), documents.flat_map(roles::roles).collect());
+        }
         Ok(Self {
             generation,
             by: String::new(),
             documents,
-            places,
+            indices,
             shares,
-            names,
+            names: Arc::new(names),
         })
     }
 
@@ -153,7 +148,7 @@ impl Rules {
         &self.shares
     }
 
-    /// The names of each share's rules, which are asked for several times a second.
+    /// The names of each share's rules; shared, as they are read several times a second.
     #[must_use]
     pub fn names(&self) -> Arc<BTreeMap<String, Vec<String>>> {
         Arc::clone(&self.names)
@@ -161,25 +156,26 @@ impl Rules {
 
     /// The rules of a share, in their order.
     pub fn of_share(&self, share: &str) -> impl Iterator<Item = &RuleDocument> {
-        let places = self.places.get(share).into_iter().flatten();
-        places.map(|place| &self.documents[*place])
+        let indices = self.indices.get(share).into_iter().flatten();
+        indices.map(|index| &self.documents[*index])
     }
 
-    /// The share of that name, or that the rule of that name is in.
+    /// The share with the rule of that name, or else the share of that name.
     #[must_use]
     pub fn share_of(&self, name: &str) -> Option<&str> {
-        let named = self.shares.get_key_value(name).map(|(share, _)| share);
-        let holds = |places: &[usize]| {
-            let mut documents = places.iter().map(|place| &self.documents[*place]);
+        let has_rule = |indices: &[usize]| {
+            let mut documents = indices.iter().map(|index| &self.documents[*index]);
             documents.any(|document| document.name == name)
         };
-        let holding = self.places.iter().find(|(_, places)| holds(places));
-        let share = holding.map(|(share, _)| share).or(named);
-        share.map(String::as_str)
+        let of_rule = self.indices.iter().find(|(_, indices)| has_rule(indices));
+        of_rule
+            .map(|(share, _)| share)
+            .or_else(|| Some(self.shares.get_key_value(name)?.0))
+            .map(String::as_str)
     }
 
-    /// The rules of these shares for a host with these interfaces, each marked as its share's, and
-    /// the shares that the host has no interfaces for, with the reason.
+    /// The rules of these shares for a host with these interfaces, each with its share set, and the
+    /// shares for which the host lacks interfaces, with the reason.
     #[must_use]
     pub fn on_host(
         &self,
@@ -207,12 +203,11 @@ impl Rules {
     }
 }
 
-/// The share of each rule: its own, its name, or where that makes too many the group of rules with the
-/// same roles that its name falls into.
+/// The share of each rule: its own, its name, or if that makes too many, a group of rules with the same
+/// roles, chosen by its name.
 fn shares_of(documents: &[RuleDocument]) -> Vec<String> {
-    let named = |document: &&RuleDocument| document.share.is_some();
     let given: BTreeSet<&String> = documents.iter().filter_map(|d| d.share.as_ref()).collect();
-    let own_names = documents.len() - documents.iter().filter(named).count();
+    let own_names = documents.iter().filter(|d| d.share.is_none()).count();
     let groups = (given.len() + own_names > SHARES_MAX).then(|| Groups::of(documents, given.len()));
     let share = |document: &RuleDocument| match (&document.share, &groups) {
         (Some(share), _) => share.clone(),
@@ -222,9 +217,9 @@ fn shares_of(documents: &[RuleDocument]) -> Vec<String> {
     documents.iter().map(share).collect()
 }
 
-/// How rules are grouped of which there are too many.
+/// How rules are grouped if there are too many.
 struct Groups {
-    /// How many there are for each set of roles.
+    /// The number of groups for each set of roles.
     each: u64,
 }
 
@@ -232,9 +227,9 @@ impl Groups {
     fn of(documents: &[RuleDocument], given: usize) -> Self {
         let without = documents.iter().filter(|document| document.share.is_none());
         let kinds: BTreeSet<BTreeSet<String>> = without.map(roles::roles).collect();
-        let room = SHARES_MAX.saturating_sub(given) / kinds.len().max(1);
+        let each = SHARES_MAX.saturating_sub(given) / kinds.len().max(1);
         Self {
-            each: room.max(1) as u64,
+            each: each.max(1) as u64,
         }
     }
 
@@ -275,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_and_put_together_again() {
+    fn a_text_is_split_into_chunks_and_joined_again() {
         let rules = rules(10_000);
         let text = Text::of(&rules).unwrap();
         assert!(text.chunks().count() > 1);
@@ -286,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_a_share_unless_it_says_otherwise() {
+    fn each_rule_is_a_share_unless_it_names_one() {
         let fleet = fleet(vec![
             rule(0, "red", None),
             rule(1, "blue", Some("both")),
@@ -315,7 +310,7 @@ mod tests {
         assert!(shares.len() <= SHARES_MAX, "{} shares", shares.len());
         assert!(shares.len() > SHARES_MAX / 2, "{} shares", shares.len());
         assert!(shares.values().all(|roles| roles.len() == 2));
-        let most = fleet.places.values().map(Vec::len).max();
+        let most = fleet.indices.values().map(Vec::len).max();
         assert!(most.is_some_and(|most| most < 20), "{most:?} in one");
     }
 
@@ -323,8 +318,8 @@ mod tests {
     fn roles_become_interfaces_or_a_reason() {
         let fleet = fleet(vec![rule(0, "red", None), rule(1, "blue", None)]);
         let shares = fleet.shares().keys().cloned().collect();
-        let interfaces = [("red", "eth0"), ("out", "eth1")];
-        let interfaces = interfaces.map(|(role, name)| (role.to_owned(), name.to_owned()));
+        let interfaces = [("red", "eth0"), ("out", "eth1")]
+            .map(|(role, name)| (role.to_owned(), name.to_owned()));
         let (rules, refused) = fleet.on_host(&shares, &BTreeMap::from(interfaces));
         assert_eq!(rules.len(), 1);
         assert_eq!(rules[0].inputs, ["239.1.0.1%eth0:5000"]);

@@ -1,6 +1,5 @@
-//! Where a fleet's rules stand in etcd. Their text is larger than one transaction takes, so it is put
-//! there chunk by chunk under its hash, where nobody looks, and one transaction on one key makes it
-//! the fleet's.
+//! A fleet's rules in etcd. Their text is too large for one transaction, so it is written chunk by chunk
+//! under its hash, where nobody reads it yet, and one transaction on one key makes it the fleet's.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::rules::{CHUNKS_MAX, Text};
 
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often somebody else may take away what was just put there.
+/// How often the chunks are written again after somebody else removed them.
 const ATTEMPTS: usize = 3;
 
 /// The rules of a fleet in etcd.
@@ -22,23 +21,23 @@ pub struct Store {
     keys: Keys,
 }
 
-/// The key that says which rules there are, as it was read.
+/// The key `rules/current` as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// What it says; `None`: there never were rules, or what stands there makes no sense.
+    /// Its value; `None`: there never were rules, or the value is invalid.
     pub current: Option<Current>,
     /// When it was written; 0: never.
     pub revision: i64,
 }
 
 impl Store {
-    /// The rules of the fleet that these keys are of.
+    /// The rules of the fleet with these keys.
     #[must_use]
     pub fn new(client: Client, keys: Keys) -> Self {
         Self { client, keys }
     }
 
-    /// Reads which rules there are.
+    /// Reads `rules/current`.
     ///
     /// # Errors
     ///
@@ -47,44 +46,43 @@ impl Store {
         let key = self.keys.text(&Key::Rules);
         let range = KeyRange::key(key.as_str());
         let mut reply = self.read(range, RangeOptions::default()).await?;
-        let Some(found) = reply.keys.pop() else {
+        let Some(entry) = reply.keys.pop() else {
             return Ok(Read::default());
         };
         Ok(Read {
-            current: Current::read(&key, &found.value).ok(),
-            revision: found.mod_revision,
+            current: Current::read(&key, &entry.value).ok(),
+            revision: entry.mod_revision,
         })
     }
 
-    /// Reads the text that a key speaks of.
+    /// Reads the text of these rules.
     ///
     /// # Errors
     ///
     /// etcd's; [`Error::Invalid`] where chunks are missing.
     pub async fn text(&self, current: &Current) -> Result<Vec<u8>, Error> {
         let mut text = Vec::new();
-        // One by one: an answer holds one request's worth.
+        // One by one: the size of a reply is limited.
         for chunk in 0..current.chunks {
             let key = self.chunk(&current.hash, chunk);
             let range = KeyRange::key(key.as_str());
             let mut reply = self.read(range, RangeOptions::default()).await?;
-            let Some(found) = reply.keys.pop() else {
+            let Some(entry) = reply.keys.pop() else {
                 return Err(Error::invalid(format!(
                     "{key} is missing, so the rules of generation {} cannot be read; apply them again",
                     current.generation
                 )));
             };
-            text.extend(found.value);
+            text.extend(entry.value);
         }
         Ok(text)
     }
 
-    /// Makes a text the fleet's, if `before` is what stands there still; hands back since which revision
-    /// it is so.
+    /// Makes a text the fleet's, if `before` is still current; returns the revision of the change.
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`] where somebody else was faster; etcd's.
+    /// [`Error::Conflict`] if somebody else was faster; etcd's.
     pub async fn replace(
         &self,
         before: &Read,
@@ -94,7 +92,7 @@ impl Store {
         for _ in 0..ATTEMPTS {
             self.put_chunks(text).await?;
             if let Some(revision) = self.switch(before, current).await? {
-                self.tidy(before, current).await;
+                self.delete_old(before, current).await;
                 return Ok(revision);
             }
         }
@@ -104,7 +102,7 @@ impl Store {
         ))
     }
 
-    /// Puts a text there, or there again: what stands under its hash may be damaged.
+    /// Writes the chunks of a text, also if they exist: they may be damaged.
     ///
     /// # Errors
     ///
@@ -117,7 +115,7 @@ impl Store {
         Ok(())
     }
 
-    /// Switches over; `None`: a chunk was taken away meanwhile.
+    /// Makes `current` the fleet's rules; `None`: a chunk was removed meanwhile.
     async fn switch(&self, before: &Read, current: &Current) -> Result<Option<i64>, Error> {
         let key = self.keys.text(&Key::Rules);
         let compare = Compare::mod_revision(key.as_str(), Is::Equal, before.revision);
@@ -135,8 +133,8 @@ impl Store {
         if reply.succeeded {
             return Ok(Some(reply.revision));
         }
-        let now = reply.replies.first().and_then(OpReply::first);
-        if now.map_or(0, |now| now.mod_revision) == before.revision {
+        let found = reply.replies.first().and_then(OpReply::first);
+        if found.map_or(0, |entry| entry.mod_revision) == before.revision {
             return Ok(None);
         }
         Err(Error::conflict(
@@ -146,24 +144,22 @@ impl Store {
         ))
     }
 
-    /// Takes away all texts but this one and the one before it, which a slow relay may be reading.
-    async fn tidy(&self, before: &Read, current: &Current) {
+    /// Deletes all texts but this one and the one before it, which a slow relay may be reading.
+    async fn delete_old(&self, before: &Read, current: &Current) {
         let options = RangeOptions {
             keys_only: true,
             ..RangeOptions::default()
         };
         let range = KeyRange::prefix(format!("{}blobs/", self.keys.prefix()));
-        let Ok(found) = self.read(range, options).await else {
+        let Ok(blobs) = self.read(range, options).await else {
             return;
         };
-        let kept = [Some(current), before.current.as_ref()];
-        let kept = kept.into_iter().flatten();
-        let kept: Vec<&str> = kept.map(|kept| kept.hash.as_str()).collect();
-        for found in found.keys {
-            let key = String::from_utf8_lossy(&found.key).into_owned();
-            let is_old = |hash: &String| !kept.contains(&hash.as_str());
+        let previous_hash = before.current.as_ref().map(|previous| &previous.hash);
+        for blob in blobs.keys {
+            let key = String::from_utf8_lossy(&blob.key).into_owned();
+            let is_old = |hash: &String| *hash != current.hash && Some(hash) != previous_hash;
             if matches!(self.keys.parse(&key), Ok(Key::Blob { hash, .. }) if is_old(&hash)) {
-                let delete = Txn::new().then(Op::delete(KeyRange::key(found.key)));
+                let delete = Txn::new().then(Op::delete(KeyRange::key(blob.key)));
                 if let Err(error) = self.client.txn(delete, PATIENCE).await {
                     tracing::debug!(%error, "rules of before are left in etcd");
                     return;

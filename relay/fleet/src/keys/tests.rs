@@ -1,4 +1,4 @@
-//! Keys and values, there and back, and what is refused.
+//! Round trips of keys and values, and refusals.
 
 use super::*;
 

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 /// A session of a relay: the create revision of its beat key; 0 is none.
 pub type SessionNumber = u64;
 
-/// Longest value that is read, in bytes; blobs are measured by their reader.
+/// Longest value that is read, in bytes; the length of blobs is checked by their reader.
 pub const VALUE_MAX: usize = 256 * 1024;
 
 /// Most relays that may monitor one, most roles of a relay.
 const LIST_MAX: usize = 64;
-/// Most shares that a relay may tell its fitness for.
+/// Most shares that a relay may report its fitness for.
 const UNFIT_MAX: usize = 4096;
 /// Longest free text, in bytes.
 const TEXT_MAX: usize = 255;
@@ -29,7 +29,7 @@ const WEIGHT_MAX: u32 = 10_000;
 /// Most chunks of a rule set.
 const CHUNKS_MAX: u16 = 1000;
 
-/// A key or a value in etcd that is refused.
+/// Why a key or a value in etcd is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("etcd key {key:?} {problem}")]
 pub struct Error {
@@ -63,27 +63,27 @@ pub struct BeatMonitor {
 pub struct Beat {
     /// Counts the beats of one process.
     pub number: u64,
-    /// Which process wrote it: random, made at its start.
+    /// The process that wrote it: a random number, drawn at its start.
     pub process: u64,
     /// How long it counts, in milliseconds.
     pub hold_ms: u64,
     /// What the relay does without etcd.
     pub policy: OnIsolation,
-    /// Who may fence it, by name.
+    /// The relays that may fence it.
     pub monitors: Vec<BeatMonitor>,
 }
 
-/// `relays/RELAY`: what all know of a relay.
+/// `relays/RELAY`: what a relay publishes of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayEntry {
     /// Its session; ended if `fenced`.
     pub session: SessionNumber,
-    /// Where its peers ask it.
+    /// The address at which its peers ask it.
     pub peer: SocketAddr,
     /// Interface roles that it has.
     pub roles: BTreeSet<String>,
-    /// Its part of the shares, against the other relays'.
+    /// Its part of the shares, relative to the other relays.
     pub weight: u32,
     /// Version of the program.
     pub version: String,
@@ -91,7 +91,7 @@ pub struct RelayEntry {
     pub generation: u64,
     /// Shares that it cannot forward now, and why.
     pub unfit: BTreeMap<String, String>,
-    /// Of shares that it has had installed for a while, how many rules it receives.
+    /// How many rules it receives, of each share that has been installed for a while.
     #[serde(default)]
     pub heard: BTreeMap<String, u32>,
     /// Whether another relay has ended its session.
@@ -101,7 +101,7 @@ pub struct RelayEntry {
 }
 
 impl RelayEntry {
-    /// One of which nothing is known but its session, and since when.
+    /// The entry of a relay of which only the session is known, and since when.
     pub(crate) fn unknown(session: SessionNumber, since: u64) -> Self {
         Self {
             session,
@@ -117,26 +117,27 @@ impl RelayEntry {
         }
     }
 
-    /// Whether it stands for one that has left, or of which nothing else is known any more.
+    /// Whether the relay has left, or nothing but its ended session is known any more.
     pub(crate) fn has_left(&self) -> bool {
         self.fenced && self.peer.port() == 0
     }
 
-    /// In `unfit`, that a relay does not hold a share whose key makes no sense, whatever it said before that
-    /// revision.
+    /// The reason in `unfit` by which a relay reports that it does not hold a share whose key is invalid
+    /// since that revision.
     pub(crate) fn not_held(revision: u64) -> String {
         format!("cannot read who holds it, and does not since revision {revision}")
     }
 
-    /// Whether who is to hold what is the same with either.
+    /// Whether both lead to the same plan.
     pub(crate) fn plans_alike(&self, other: &Self) -> bool {
-        let part = |entry: &Self| (entry.session, entry.fenced, entry.weight);
-        let is_as_fit = self.unfit == other.unfit && self.heard == other.heard;
-        part(self) == part(other) && self.roles == other.roles && is_as_fit
+        (self.session, self.fenced, self.weight) == (other.session, other.fenced, other.weight)
+            && self.roles == other.roles
+            && self.unfit == other.unfit
+            && self.heard == other.heard
     }
 }
 
-/// `shares/SHARE`: who holds a share.
+/// `shares/SHARE`: the holder of a share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShareEntry {
@@ -150,7 +151,7 @@ pub struct ShareEntry {
     pub why: String,
 }
 
-/// `drained/RELAY`: the relay is to take nothing and to give away what it has.
+/// `drained/RELAY`: the relay is to take no shares and to give its own away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drained {
@@ -168,7 +169,7 @@ pub struct Move {
     pub at: u64,
 }
 
-/// `rules/current`: which rule set counts.
+/// `rules/current`: the rule set in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Current {
@@ -186,11 +187,11 @@ pub struct Current {
     pub by: String,
 }
 
-/// `settings`: what all relays of the fleet share.
+/// `settings`: settings common to all relays of the fleet.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetSettings {
-    /// Key of what peers tell each other: 64 hexadecimal digits.
+    /// Key of the messages between peers: 64 hexadecimal digits.
     pub secret: String,
 }
 
@@ -200,7 +201,7 @@ impl std::fmt::Debug for FleetSettings {
     }
 }
 
-/// A value of a key: JSON that is checked before anybody sees it.
+/// A value of a key: JSON that is checked when it is read.
 pub trait Value: Serialize + DeserializeOwned {
     /// Checks what the types do not.
     ///
@@ -225,7 +226,7 @@ pub trait Value: Serialize + DeserializeOwned {
         Ok(value)
     }
 
-    /// Writes the value as it stands in etcd.
+    /// Writes the value as it is stored in etcd.
     fn write(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("maps have text keys and writing to memory cannot fail")
     }
@@ -289,7 +290,7 @@ impl Value for Move {
 }
 
 impl Current {
-    /// Who applies rules at a relay, as far as there is room.
+    /// The author of rules that are applied at a relay, shortened to fit.
     pub(crate) fn author(who: Option<&str>, relay: &str) -> String {
         let Some(who) = who else {
             return relay.to_owned();
@@ -325,7 +326,7 @@ impl Value for FleetSettings {
     }
 }
 
-/// Says whether `text` is 32 bytes as lower-case hexadecimal digits.
+/// Whether `text` is 32 bytes as lower-case hexadecimal digits.
 pub(super) fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

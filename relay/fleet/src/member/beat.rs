@@ -1,7 +1,7 @@
 //! This relay's own beats, and until when they let it forward.
 //!
-//! Each beat is written on condition that the last known one still stands. So at most one of those
-//! without an answer can ever be committed, and a later success settles them all.
+//! Each beat is written on condition that the last confirmed one is still in place. So at most one of
+//! those without an answer can ever be committed, and a later success settles them all.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,32 +15,32 @@ use crate::member::{
 
 /// The data plane must have given a sign of life within this time before a beat, in ns.
 const ALIVE_WITHIN: u64 = 500_000_000;
-/// Sending times that are kept of beats without an answer.
+/// Most beats without an answer that are remembered.
 const SENT_MAX: usize = 16;
 
 /// The beats of a session.
 #[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct OwnBeat {
-    /// Revision of the last beat that is known to be written.
+    /// Revision of the last confirmed beat.
     modified: u64,
-    /// Whom that one lists; `None` if a former process wrote it.
+    /// The monitors that it lists; `None` if a former process wrote it.
     in_force: Option<Vec<BeatMonitor>>,
-    /// Whom those list that may be written or not.
+    /// The monitors listed by beats whose outcome is unknown.
     unsettled: BTreeSet<Vec<BeatMonitor>>,
     sent: VecDeque<Sent>,
     number: u64,
-    /// No beat of this session with a lower number can be written any more, or with this one. `None`: a
-    /// former process began it.
+    /// Beats of this session up to this number can no longer be written. `None`: a former process began
+    /// the session.
     settled: Option<u64>,
     next: u64,
     /// Sending time of the newest beat that counts.
     acked: Option<u64>,
-    /// When acknowledgements began to come without a gap.
+    /// Since when acknowledgements have come without a gap.
     acked_since: u64,
     /// Until when beats let this relay forward.
     pub(super) until: u64,
-    away: bool,
-    /// This relay's own entry, as it was written last, and when it may be written again.
+    is_etcd_away: bool,
+    /// This relay's own entry as last written, and when it may be written again.
     entry: Option<Vec<u8>>,
     entry_next: u64,
 }
@@ -66,12 +66,12 @@ impl OwnBeat {
         };
     }
 
-    /// The next beat is due at once.
+    /// Makes the next beat due at once.
     pub(super) fn hasten(&mut self) {
         self.next = 0;
     }
 
-    /// This relay's own entry is to be written again: what stands there is not it.
+    /// Has this relay's own entry written again, as etcd does not hold it.
     pub(super) fn write_entry_anew(&mut self) {
         self.entry = None;
     }
@@ -95,20 +95,20 @@ impl OwnBeat {
         self.acked
     }
 
-    /// Since when etcd has answered without a gap; `None` if it does not answer at `now`.
+    /// Since when etcd has answered without a gap; `None` if it is not answering at `now`.
     pub(super) fn answered_since(&self, now: u64) -> Option<u64> {
         (now < self.until).then_some(self.acked_since)
     }
 
-    /// The lists of monitors of which one is in force; empty if that is not known. One that is empty
-    /// itself lets anybody fence.
+    /// The lists of monitors, one of which is in force; none if that is unknown. An empty list lets
+    /// anybody fence.
     pub(super) fn lists(&self) -> impl Iterator<Item = &[BeatMonitor]> {
         let in_force = self.in_force.iter();
         let lists = in_force.flat_map(|list| std::iter::once(list).chain(&self.unsettled));
         lists.map(Vec::as_slice)
     }
 
-    /// Settles all beats without an answer: the one at `modified` stands, the others never will.
+    /// Settles all beats without an answer: the one at `modified` is written, the others never will be.
     fn settle(&mut self, modified: u64, in_force: Option<Vec<BeatMonitor>>) {
         self.modified = modified;
         self.in_force = in_force;
@@ -123,7 +123,7 @@ impl Member {
         if self.session.phase != PhaseName::Joined {
             return;
         }
-        self.tell_if_away();
+        self.report_if_etcd_away();
         let hold = self.config.hold_ns;
         let patience = hold * 7 / 12;
         let now = self.now;
@@ -135,7 +135,7 @@ impl Member {
         self.beat.next = now + hold / 6;
     }
 
-    /// Whether the data plane gave a sign of life just now.
+    /// Whether the data plane gave a sign of life recently.
     pub(super) fn is_alive(&self) -> bool {
         self.alive
             .is_some_and(|alive| self.now <= alive + ALIVE_WITHIN)
@@ -182,7 +182,7 @@ impl Member {
         self.beat.sent.push_back(sent);
     }
 
-    /// This relay's entry, if it has changed and was not written just now.
+    /// This relay's entry, if it has changed and was not written recently.
     fn entry_to_write(&mut self) -> Option<Vec<u8>> {
         let mut entry = self.own_entry();
         if let Some(written) = self.replica.relay(&self.config.relay)
@@ -209,7 +209,7 @@ impl Member {
             Outcome::Applied { revision } => {
                 let mut sent = self.beat.sent.remove(index).expect("position is in it");
                 sent.at = sent.at.max(sent_ns);
-                self.beat_stands(sent, revision);
+                self.beat_written(sent, revision);
             }
             Outcome::Refused { found, .. } => self.beat_refused(&found),
             Outcome::Unknown => {
@@ -223,7 +223,7 @@ impl Member {
         }
     }
 
-    fn beat_stands(&mut self, sent: Sent, revision: u64) {
+    fn beat_written(&mut self, sent: Sent, revision: u64) {
         self.beat.settle(revision, Some(sent.monitors));
         let key = self.beat_key(&self.config.relay);
         self.replica.refused.remove(&key);
@@ -234,7 +234,7 @@ impl Member {
         };
         let counts_for = self.config.hold_ns - self.margin();
         if self.beat.acked.is_some() && self.now >= self.deadline() {
-            // This relay may have been fenced in what an older backup has taken back.
+            // This relay may have been fenced in a history that an older backup has undone.
             self.rest();
         }
         self.beat.confirmed(at, counts_for, self.now);
@@ -247,60 +247,60 @@ impl Member {
             );
             self.beat.entry = Some(entry);
         }
-        if self.beat.away {
-            self.beat.away = false;
-            self.tell(FleetEvent::EtcdBack);
+        if self.beat.is_etcd_away {
+            self.beat.is_etcd_away = false;
+            self.report(FleetEvent::EtcdBack);
         }
     }
 
     /// Either an earlier beat without an answer was written after all, or the session has ended.
-    fn beat_refused(&mut self, found: &[KeyValue]) {
+    fn beat_refused(&mut self, keys: &[KeyValue]) {
         let key = self.beat_key(&self.config.relay);
-        let stands = found
+        let current = keys
             .iter()
             .find(|kv| kv.key == key && kv.created == self.session.number);
-        let Some(stands) = stands else {
-            return match self.is_fenced(found) {
-                true => self.lost_session(),
-                // Nobody who ends a session says nothing of it: it may be another etcd.
-                false => self.went_back(),
-            };
+        let Some(current) = current else {
+            if self.is_fenced(keys) {
+                return self.lost_session();
+            }
+            // Whoever ends a session notes that in the relay's entry: this may be another etcd.
+            return self.went_back();
         };
-        if stands.modified < self.beat.modified {
+        if current.modified < self.beat.modified {
             return self.went_back();
         }
         self.beat.next = self.now;
-        let beat = match Beat::read(&key, &stands.value) {
+        let beat = match Beat::read(&key, &current.value) {
             Ok(beat) => beat,
             Err(error) => {
-                // The session lives on, whoever wrote that; the next beat mends it.
-                self.beat.settle(stands.modified, None);
+                // The session goes on, whoever wrote that; the next beat repairs the key.
+                self.beat.settle(current.modified, None);
                 return self.refuse(error);
             }
         };
-        let ours = beat.process == self.config.process;
-        let was_settled = |number| ours && beat.number > number;
-        if !self.beat.settled.is_none_or(was_settled) {
-            // Its session has the same number in what etcd held at another time.
+        let is_ours = beat.process == self.config.process;
+        let is_later = |number| is_ours && beat.number > number;
+        if !self.beat.settled.is_none_or(is_later) {
+            // A session of the same number, from an earlier state of etcd.
             return self.went_back();
         }
-        let is_it = |sent: &Sent| ours && sent.number == beat.number;
-        match self.beat.sent.iter().position(is_it) {
+        let is_current = |sent: &Sent| is_ours && sent.number == beat.number;
+        match self.beat.sent.iter().position(is_current) {
             Some(index) => {
                 let sent = self.beat.sent.remove(index).expect("position is in it");
-                self.beat_stands(sent, stands.modified);
+                self.beat_written(sent, current.modified);
             }
             None => self
                 .beat
-                .settle(stands.modified, ours.then_some(beat.monitors)),
+                .settle(current.modified, is_ours.then_some(beat.monitors)),
         }
     }
 
-    /// Whether it was noted that this session was ended.
-    fn is_fenced(&self, found: &[KeyValue]) -> bool {
+    /// Whether this relay's entry says that its session was ended.
+    fn is_fenced(&self, keys: &[KeyValue]) -> bool {
         let key = self.key(Key::Relay(self.config.relay.clone()));
-        let entry = found.iter().find(|kv| kv.key == key);
-        let entry = entry.and_then(|kv| RelayEntry::read(&key, &kv.value).ok());
+        let found = keys.iter().find(|kv| kv.key == key);
+        let entry = found.and_then(|kv| RelayEntry::read(&key, &kv.value).ok());
         entry.is_some_and(|entry| entry.fenced && entry.session == self.session.number)
     }
 
@@ -309,11 +309,11 @@ impl Member {
         self.out.push(Command::ListAgain);
     }
 
-    fn tell_if_away(&mut self) {
-        let late = self.beat.acked.is_some() && self.now >= self.beat.until;
-        if !self.beat.away && late {
-            self.beat.away = true;
-            self.tell(FleetEvent::EtcdAway);
+    fn report_if_etcd_away(&mut self) {
+        let is_late = self.beat.acked.is_some() && self.now >= self.beat.until;
+        if !self.beat.is_etcd_away && is_late {
+            self.beat.is_etcd_away = true;
+            self.report(FleetEvent::EtcdAway);
         }
     }
 

@@ -3,30 +3,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::keys::{Key, ShareEntry, Value};
-use crate::member::plan::Planned;
 use crate::member::{
     Compare, Member, Outcome, PhaseName, Purpose, Txn, created, faulty, modified, not_created,
 };
 
 /// Most shares in one transaction: etcd takes 128 comparisons, and each share is two.
 pub(super) const BATCH_MAX: usize = 50;
-/// How long each in a share's line leaves it to the one before, in ns.
+/// How much later than its predecessor each relay in a share's order may claim it, in ns.
 const RANK_DELAY: u64 = 100_000_000;
-/// The same with a share that nobody ever held, in holds: the one before may be slow to read new rules.
+/// The same for a share that nobody ever held, in holds: the predecessor may be slow to read new rules.
 const FIRST_DELAY_HOLDS: u64 = 4;
-/// Transactions that may be under way.
+/// Most transactions under way at once.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// Claims.
+/// The shares that may be claimed, and the claims under way.
 #[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Claims {
-    /// Since when it is known here that nobody holds a share, and this relay's rank for it.
+    /// Since when this relay has seen that nobody holds a share, and its rank for it.
     vacant: BTreeMap<String, (u64, Option<u64>)>,
-    /// Shares that are being claimed, or not to be claimed before a time.
+    /// Shares that are being claimed, or are not to be claimed before a time.
     busy: BTreeMap<String, u64>,
     in_flight: usize,
     batch: usize,
-    /// Shares that another holds whose keys somebody has deleted: whoever comes now does not know of it.
+    /// Shares held by others whose keys somebody has deleted: a relay that starts now would not know the
+    /// holder.
     deleted: BTreeSet<String>,
     /// Shares that this relay held in an etcd that has lost them: nobody has a better claim.
     held_before: BTreeSet<String>,
@@ -53,35 +53,21 @@ impl Default for Claims {
 
 impl Member {
     pub(super) fn note_vacant(&mut self) {
-        let now = self.now;
-        let vacant = self
-            .plan
-            .shares
-            .iter()
-            .filter(|(_, planned)| planned.holder.is_none());
-        let vacant: BTreeMap<_, _> = vacant
-            .map(|(share, planned)| {
-                let known = self.claims.vacant.get(share);
-                let since = known.map_or(now, |(since, _)| *since);
-                (share.clone(), (since, planned.rank))
-            })
-            .collect();
+        let me = self.config.relay.as_str();
+        let (mut vacant, mut deleted) = (BTreeMap::new(), BTreeSet::new());
+        for (share, planned) in &self.plan.shares {
+            let Some(holder) = planned.holder.as_deref() else {
+                let before = self.claims.vacant.get(share);
+                let since = before.map_or(self.now, |(since, _)| *since);
+                vacant.insert(share.clone(), (since, planned.rank));
+                continue;
+            };
+            let entry = self.replica.shares.get(share);
+            if holder != me && entry.is_some_and(|entry| !entry.is_present()) {
+                deleted.insert(share.clone());
+            }
+        }
         let spoilt: BTreeSet<String> = self.spoilt_shares().collect();
-        let me = Some(self.config.relay.as_str());
-        let is_deleted = |(share, planned): &(&String, &Planned)| {
-            let others = planned
-                .holder
-                .as_deref()
-                .is_some_and(|holder| Some(holder) != me);
-            others
-                && self
-                    .replica
-                    .shares
-                    .get(*share)
-                    .is_some_and(|known| !known.stands())
-        };
-        let deleted = self.plan.shares.iter().filter(is_deleted);
-        let deleted: BTreeSet<String> = deleted.map(|(share, _)| share.clone()).collect();
         let may_claim = |share: &String| {
             vacant.contains_key(share) || spoilt.contains(share) || deleted.contains(share)
         };
@@ -93,7 +79,7 @@ impl Member {
         self.claims.deleted = deleted;
     }
 
-    /// Claims what it is this relay's turn to take.
+    /// Claims the shares that it is this relay's turn to take.
     pub(super) fn claim(&mut self) {
         let joined = self.session.phase == PhaseName::Joined && !self.session.leaving;
         if !joined || self.now >= self.beat.until {
@@ -113,52 +99,53 @@ impl Member {
             let rank = (*rank)?;
             let busy = self.claims.busy.get(share).copied().unwrap_or(0);
             let (since, delay) = self.turn(share, *since);
-            let due = self.now >= since + rank * delay && self.now >= busy;
             let unclear = self.replica.unclear.get(share);
             let is_over = |at: &u64| self.replica.may_hold(share, *at).next().is_none();
-            let due = due && unclear.is_none_or(is_over);
-            // The plan may be older than what is known now.
-            let known = self.replica.shares.get(share);
-            let due = due && known.and_then(|known| self.holder(&known.value)).is_none();
-            let due = due && (known.is_some() || self.waited >= self.session.unheld_from);
-            let due = due && !self.rules.failed.contains_key(share) && self.is_read(share);
-            due.then(|| share.clone())
+            // The plan may be older than the replica.
+            let entry = self.replica.shares.get(share);
+            let is_due = self.now >= since + rank * delay
+                && self.now >= busy
+                && unclear.is_none_or(is_over)
+                && entry.and_then(|entry| self.holder(&entry.value)).is_none()
+                && (entry.is_some() || self.waited >= self.session.unheld_from)
+                && !self.rules.failed.contains_key(share)
+                && self.is_read(share);
+            is_due.then(|| share.clone())
         };
-        let due = self.claims.vacant.iter().filter_map(due);
+        let due_shares = self.claims.vacant.iter().filter_map(due);
         let busy = &self.claims.busy;
         let is_free = |share: &String| busy.get(share).is_none_or(|at| self.now >= *at);
         let deleted = self.claims.deleted.iter().filter(|share| {
-            let known = self.replica.shares.get(*share);
-            let is_held = known.is_some_and(|known| self.holder(&known.value).is_some());
-            is_held && known.is_some_and(|known| !known.stands()) && self.is_read(share)
+            let entry = self.replica.shares.get(*share);
+            let is_held = entry.is_some_and(|entry| self.holder(&entry.value).is_some());
+            is_held && entry.is_some_and(|entry| !entry.is_present()) && self.is_read(share)
         });
-        let spoilt = self.spoilt_shares().chain(deleted.cloned());
-        let spoilt = spoilt.filter(is_free);
-        // One that is unclear takes a comparison for each relay.
-        let clear = self.replica.unclear.is_empty();
-        let most = if clear { self.claims.batch } else { 1 };
-        spoilt.chain(due).take(most).collect()
+        let to_rewrite = self.spoilt_shares().chain(deleted.cloned()).filter(is_free);
+        // An unclear share takes a comparison for each relay.
+        let is_clear = self.replica.unclear.is_empty();
+        let most = if is_clear { self.claims.batch } else { 1 };
+        to_rewrite.chain(due_shares).take(most).collect()
     }
 
-    /// Whether what is known of a share is the last that its key said, or nobody knows better: who does has
-    /// had the time to write it anew.
+    /// Whether the replica has the last value of a share's key, or nobody has a later one: a relay that
+    /// does has had the time to write it again.
     pub(super) fn is_read(&self, share: &str) -> bool {
         let unlisted = self.replica.unlisted.get(share);
-        unlisted.is_none_or(|at| self.waited >= at + self.surely(self.config.hold_ns))
+        unlisted.is_none_or(|at| self.waited >= at + self.required_wait(self.config.hold_ns))
     }
 
-    /// From when on the first in a share's line may take it, and how long each after it waits. There is no
-    /// hurry with one that nobody ever held, and relays that start at the same time are to know of each
-    /// other first: who comes alone takes all.
+    /// From when on the first in a share's order may take it, and how long each after it waits. A share
+    /// that nobody ever held is not urgent, and relays that start together must see each other first: a
+    /// relay that sees no other takes everything.
     fn turn(&self, share: &str, vacant: u64) -> (u64, u64) {
         let hold = self.config.hold_ns;
-        match self.replica.shares.contains_key(share) {
-            true => (vacant, RANK_DELAY),
-            false if self.claims.held_before.contains(share) => (vacant, 0),
-            false => (
-                vacant.max(self.session.since + hold),
-                FIRST_DELAY_HOLDS * hold,
-            ),
+        if self.replica.shares.contains_key(share) {
+            (vacant, RANK_DELAY)
+        } else if self.claims.held_before.contains(share) {
+            (vacant, 0)
+        } else {
+            let since = vacant.max(self.session.since + hold);
+            (since, FIRST_DELAY_HOLDS * hold)
         }
     }
 
@@ -178,26 +165,25 @@ impl Member {
     }
 
     fn claim_one(&self, share: &str, txn: &mut Txn) -> ShareEntry {
-        let known = self.replica.shares.get(share);
+        let entry = self.replica.shares.get(share);
         let key = self.key(Key::Share(share.to_owned()));
-        let unclear = self.replica.unclear.get(share);
-        let at = known.map_or(0, |known| known.modified);
-        let at = unclear.copied().unwrap_or(at);
+        let unclear = self.replica.unclear.get(share).copied();
+        let at = unclear.unwrap_or(entry.map_or(0, |entry| entry.modified));
         txn.compares.push(modified(key.clone(), at));
         if unclear.is_some() {
             self.compare_sessions(txn);
         }
-        if let Some(known) = known.filter(|known| self.holder(&known.value).is_some()) {
-            // It has its holder: what stands there makes no sense, or nothing does.
-            txn.puts.push((key.clone(), known.value.write()));
+        if let Some(held) = entry.filter(|entry| self.holder(&entry.value).is_some()) {
+            // The share has a holder: its key is invalid or deleted, and written again.
+            txn.puts.push((key.clone(), held.value.write()));
             txn.reads.push(key);
-            return known.value.clone();
+            return held.value.clone();
         }
-        let why = known.map_or("nobody held it".to_owned(), |known| {
-            let old = &known.value;
+        let why = entry.map_or("nobody held it".to_owned(), |entry| {
+            let old = &entry.value;
             let ended = not_created(self.beat_key(&old.relay), old.session);
-            let there = |compare: &Compare| *compare == ended;
-            if !txn.compares.iter().any(there) && !faulty!(self, ClaimUnfenced) {
+            let is_compared = |compare: &Compare| *compare == ended;
+            if !txn.compares.iter().any(is_compared) && !faulty!(self, ClaimUnfenced) {
                 txn.compares.push(ended);
             }
             format!("{}'s session ended", old.relay)
@@ -213,15 +199,15 @@ impl Member {
         entry
     }
 
-    /// Adds the condition that no other session lives than those that are known.
+    /// Adds the condition that no session is live but those in the replica.
     fn compare_sessions(&self, txn: &mut Txn) {
         let relays = self.replica.relays.keys().map(String::as_str);
         for relay in relays.chain(self.replica.unread_relays()) {
-            let lives = self.replica.relay(relay).filter(|entry| !entry.fenced);
-            let session = lives.map_or(0, |entry| entry.session);
-            let known = created(self.beat_key(relay), session);
-            if relay != self.config.relay && !txn.compares.contains(&known) {
-                txn.compares.push(known);
+            let live = self.replica.relay(relay).filter(|entry| !entry.fenced);
+            let session = live.map_or(0, |entry| entry.session);
+            let condition = created(self.beat_key(relay), session);
+            if relay != self.config.relay && !txn.compares.contains(&condition) {
+                txn.compares.push(condition);
             }
         }
     }

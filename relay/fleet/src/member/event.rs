@@ -15,7 +15,7 @@ pub enum FleetEvent {
     },
     /// Another relay ended this relay's session: all its gates are shut.
     Fenced,
-    /// This relay has left by its own wish.
+    /// This relay has left, as it was asked to.
     Left,
     /// Another relay's session was ended.
     RelayFenced {
@@ -34,23 +34,23 @@ pub enum FleetEvent {
         /// Why.
         why: String,
     },
-    /// Nobody but this relay has the roles that a share needs.
+    /// No other relay has the roles that a share needs.
     Sole {
         /// Which.
         share: String,
     },
-    /// etcd has acknowledged no beat for as long as one counts.
+    /// etcd has acknowledged no beat for as long as a beat counts.
     EtcdAway,
     /// It answers again.
     EtcdBack,
-    /// etcd holds something that is not to be believed; nothing was changed by it.
+    /// etcd holds an invalid key or value, which was ignored.
     Refused {
         /// The key.
         key: String,
         /// What is wrong.
         problem: String,
     },
-    /// `rules/current` has gone; the rules stay as they are.
+    /// `rules/current` was deleted; the rules stay as they are.
     RulesMissing,
     /// etcd went back in time, or is another cluster: a backup was restored. All gates are shut
     /// for `hold`.

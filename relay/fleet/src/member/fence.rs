@@ -1,4 +1,4 @@
-//! What is known of others' beats, and the end of a session that is silent.
+//! Others' beats as observed, and the fencing of sessions that are silent.
 
 mod watching;
 
@@ -22,22 +22,22 @@ enum Content {
 /// A relay's beats, as watched.
 #[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Watched {
-    /// Where there is no key, no session up to this one lives.
+    /// The session of the key; without a key, all sessions up to this one have ended.
     pub(super) session: SessionNumber,
     modified: u64,
-    /// When this was first seen here, and [`Member::waited`] then.
+    /// When this relay first saw it, and [`Member::waited`] then.
     pub(super) seen: u64,
     waited: u64,
-    /// The last one that made sense.
+    /// The last valid one.
     beat: Beat,
     content: Content,
-    /// Whether more than one beat was seen: none of them can be one that a former process of this
+    /// Whether more than one beat was seen: then none of them can be one that a former process of this
     /// relay has tried to delete.
     moving: bool,
 }
 
 impl Watched {
-    /// Which process wrote the key that is there, and at which revision.
+    /// The process that wrote the key, and the revision; `None` without a key.
     pub(super) fn written(&self) -> Option<(u64, u64)> {
         (self.content != Content::Nothing).then_some((self.beat.process, self.modified))
     }
@@ -51,14 +51,14 @@ impl Watched {
     }
 }
 
-/// What this relay knows of others' beats.
+/// What this relay has observed of others' beats.
 #[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Fencing {
-    /// Whose beats are watched. `None`: nothing told yet.
+    /// Whose beats are watched. `None`: nothing reported yet.
     watched: BTreeMap<String, Option<Watched>>,
-    /// Up to which revision that is known.
-    heard: BTreeMap<String, u64>,
-    /// When it became known here that a session has ended, by [`Member::waited`].
+    /// Up to which revision each was reported.
+    reported: BTreeMap<String, u64>,
+    /// The last session of each relay that was seen to have ended, and when, by [`Member::waited`].
     ended: BTreeMap<String, (SessionNumber, u64)>,
     /// Fences that were sent: the revision that each would delete. No promise from then on.
     begun: BTreeMap<String, u64>,
@@ -66,27 +66,27 @@ pub(super) struct Fencing {
     /// Relays that have not beaten for a hold, though etcd has answered this one for as long, and those
     /// without a beat key whose session nobody has ended.
     silent: BTreeSet<String>,
-    /// In a large fleet, one more that is looked at, and until when.
+    /// In a large fleet, one more relay whose beats are watched, and until when.
     audit: Option<(String, u64)>,
 }
 
 impl Fencing {
-    /// What the watch of `relay`'s beat key tells; `None` if it has told nothing yet.
-    pub(super) fn told(&self, relay: &str) -> Option<&Watched> {
+    /// What the watch of `relay`'s beat key reported last; `None` if it has reported nothing yet.
+    pub(super) fn observed(&self, relay: &str) -> Option<&Watched> {
         self.watched.get(relay)?.as_ref()
     }
 
-    /// The beats of a relay that can be promised something.
+    /// The beats of a relay, if it may be given a promise.
     pub(super) fn may_promise(&self, relay: &str) -> Option<&Watched> {
         let watched = self.watched(relay)?;
-        let fencing = self
+        let is_being_fenced = self
             .begun
             .get(relay)
             .is_some_and(|at| *at >= watched.modified);
-        (watched.moving && !fencing && watched.content == Content::Beat).then_some(watched)
+        (watched.moving && !is_being_fenced && watched.content == Content::Beat).then_some(watched)
     }
 
-    /// Whether a relay's beat key is known to hold what makes no sense.
+    /// Whether a relay's beat key holds an invalid value.
     pub(super) fn is_garbled(&self, relay: &str) -> bool {
         self.watched(relay)
             .is_some_and(|watched| watched.content == Content::Garbage)
@@ -96,31 +96,30 @@ impl Fencing {
         self.silent.contains(relay)
     }
 
-    /// Whether more than one beat of a relay was seen, and the last just now.
+    /// Whether more than one beat of a relay was seen, and the last recently.
     pub(super) fn beats(&self, relay: &str) -> bool {
         self.watched(relay).is_some_and(|watched| watched.moving) && !self.is_silent(relay)
     }
 
     pub(super) fn watched(&self, relay: &str) -> Option<&Watched> {
-        self.told(relay)
+        self.observed(relay)
             .filter(|watched| watched.content != Content::Nothing)
     }
 
-    /// Relays of whose beat keys something is known.
-    fn known(&self) -> impl Iterator<Item = (&str, &Watched)> {
+    /// Relays whose watches have reported something.
+    fn all_observed(&self) -> impl Iterator<Item = (&str, &Watched)> {
         let watched = self.watched.iter();
-        watched.filter_map(|(relay, told)| Some((relay.as_str(), told.as_ref()?)))
+        watched.filter_map(|(relay, watched)| Some((relay.as_str(), watched.as_ref()?)))
     }
 
-    /// Another cluster's beats tell nothing. Names those whose watch is to end.
+    /// Forgets the beats of another cluster. Returns the relays whose watch is to end.
     pub(super) fn forget(&mut self) -> Vec<String> {
-        let watched = std::mem::take(self).watched;
-        watched.into_keys().collect()
+        std::mem::take(self).watched.into_keys().collect()
     }
 
     fn end(&mut self, relay: &str, session: SessionNumber, now: u64) {
         match self.ended.get_mut(relay) {
-            Some((known, _)) if *known >= session => {}
+            Some((last, _)) if *last >= session => {}
             Some(ended) => *ended = (session, now),
             None => drop(self.ended.insert(relay.to_owned(), (session, now))),
         }
@@ -132,7 +131,7 @@ impl Fencing {
     }
 }
 
-/// What may stand behind a beat that makes no sense or has gone: the longest hold, and anybody may end it.
+/// The assumption for a beat that is invalid or was deleted: the longest hold, and anybody may fence it.
 fn unknown_beat() -> Beat {
     Beat {
         number: 0,
@@ -144,42 +143,41 @@ fn unknown_beat() -> Beat {
 }
 
 impl Member {
-    /// Takes what a watch of a beat key tells.
-    pub(super) fn beat_seen(&mut self, relay: &str, revision: u64, beat: Option<KeyValue>) {
+    /// Takes the report of a watch of a beat key.
+    pub(super) fn beat_seen(&mut self, relay: &str, revision: u64, key: Option<KeyValue>) {
         let (now, waited) = (self.now, self.waited);
-        self.heard_up_to(revision);
-        let heard = self.fencing.heard.entry(relay.to_owned()).or_default();
-        let Some(told) = self.fencing.watched.get_mut(relay) else {
+        self.note_revision(revision);
+        let reported = self.fencing.reported.entry(relay.to_owned()).or_default();
+        let Some(watched) = self.fencing.watched.get_mut(relay) else {
             return;
         };
-        if revision < *heard {
+        if revision < *reported {
             return;
         }
-        *heard = revision;
-        let (content, read, error) = match beat.as_ref().map(|kv| Beat::read(&kv.key, &kv.value)) {
+        *reported = revision;
+        let (content, read, error) = match key.as_ref().map(|kv| Beat::read(&kv.key, &kv.value)) {
             Some(Ok(beat)) => (Content::Beat, Some(beat), None),
             Some(Err(error)) => (Content::Garbage, None, Some(error)),
             None => (Content::Nothing, None, None),
         };
-        // Where nothing stands, the last that did was of the session that is known.
-        let known = self.replica.relay(relay).map_or(0, |entry| entry.session);
-        let known = beat.as_ref().map_or(known, |kv| kv.created);
-        let at = beat.map_or((revision, revision), |kv| (kv.created, kv.modified));
-        let (session, modified) = at;
-        let before = told.take();
-        let was_garbled = before
+        // Without a key, the last one was of the session in the relay's entry.
+        let of_entry = self.replica.relay(relay).map_or(0, |entry| entry.session);
+        let last_session = key.as_ref().map_or(of_entry, |kv| kv.created);
+        let (session, modified) = key.map_or((revision, revision), |kv| (kv.created, kv.modified));
+        let previous = watched.take();
+        let was_garbled = previous
             .as_ref()
             .is_some_and(|w| w.content == Content::Garbage);
-        let before = before.filter(|before| before.content != Content::Nothing);
-        let same = before.as_ref().filter(|w| w.modified == modified);
-        let is_new = before.is_some() && same.is_none();
-        let new = (now, waited, before.is_some());
+        let previous = previous.filter(|w| w.content != Content::Nothing);
+        let same = previous.as_ref().filter(|w| w.modified == modified);
+        let is_new = previous.is_some() && same.is_none();
+        let new = (now, waited, previous.is_some());
         let (seen, since, moving) = same.map_or(new, |w| (w.seen, w.waited, w.moving));
-        let of_session = before.filter(|before| before.session == known);
-        let last = || of_session.map_or_else(unknown_beat, |before| before.beat);
-        let beat = read.unwrap_or_else(last);
-        let beats = is_new && content == Content::Beat && beat.process != self.config.process;
-        *told = Some(Watched {
+        let of_session = previous.filter(|w| w.session == last_session);
+        let last_beat = || of_session.map_or_else(unknown_beat, |w| w.beat);
+        let beat = read.unwrap_or_else(last_beat);
+        let is_others = is_new && content == Content::Beat && beat.process != self.config.process;
+        *watched = Some(Watched {
             session,
             modified,
             seen,
@@ -189,15 +187,15 @@ impl Member {
             moving,
         });
         self.stale |= was_garbled != (content == Content::Garbage);
-        // A key created at its revision is the first after all earlier sessions.
-        let is_there = u64::from(content != Content::Nothing);
+        // A key's session is its create revision: all earlier sessions have ended.
+        let is_present = u64::from(content != Content::Nothing);
         self.fencing
-            .end(relay, session.saturating_sub(is_there), waited);
+            .end(relay, session.saturating_sub(is_present), waited);
         match error {
             None => drop(self.replica.refused.remove(&self.beat_key(relay))),
             Some(error) => self.refuse(error),
         }
-        if beats && relay == self.config.relay {
+        if is_others && relay == self.config.relay {
             self.note_rival();
         }
     }
@@ -205,13 +203,13 @@ impl Member {
     /// Notes that another process takes part, or wants to, under this relay's name.
     pub(super) fn note_rival(&mut self) {
         if !self.has_rival(self.now) {
-            self.news += 1;
-            self.tell(FleetEvent::NameTaken);
+            self.status_version += 1;
+            self.report(FleetEvent::NameTaken);
         }
         self.session.rival = Some(self.now);
     }
 
-    /// Notes who is silent: it learns of nothing that is given to it.
+    /// Notes which relays are silent: they would not learn that a share is given to them.
     pub(super) fn note_silent(&mut self) {
         let since = self.beat.answered_since(self.now);
         let is_silent = |(relay, watched): &(&str, &Watched)| {
@@ -221,50 +219,50 @@ impl Member {
                 _ => since.is_some_and(|since| self.now > since.max(watched.seen) + hold),
             }
         };
-        let silent = self.fencing.known().filter(is_silent);
-        let silent: BTreeSet<String> = silent.map(|(relay, _)| relay.to_owned()).collect();
+        let observed = self.fencing.all_observed().filter(is_silent);
+        let silent: BTreeSet<String> = observed.map(|(relay, _)| relay.to_owned()).collect();
         self.stale |= silent != self.fencing.silent;
         self.fencing.silent = silent;
-        self.wait_for_unheard();
+        self.restart_waits();
     }
 
-    /// Whom it listed of which that is not known, may promise it on without a word from etcd: where one that
-    /// lives is not heard, the wait for it begins anew.
-    fn wait_for_unheard(&mut self) {
-        let unknown: Vec<String> = self.unknown().map(str::to_owned).collect();
-        for relay in unknown {
-            let others = self.replica.live().map(|(name, _)| name);
-            let mut others = others.filter(|name| *name != relay && *name != self.config.relay);
-            let is_unheard = |name: &str| match self.fencing.watched.get(name) {
-                Some(Some(told)) => told.content == Content::Beat && self.is_late(told),
+    /// Restarts the wait for each relay with unknown monitors while a live relay sends no beats: that one
+    /// may be among the monitors, and may go on promising without etcd.
+    fn restart_waits(&mut self) {
+        let relays: Vec<String> = self.with_unknown_monitors().map(str::to_owned).collect();
+        for relay in relays {
+            let sends_no_beats = |name: &str| match self.fencing.watched.get(name) {
+                Some(Some(watched)) => watched.content == Content::Beat && self.is_late(watched),
                 _ => true,
             };
-            let is_unheard = others.any(is_unheard);
-            if let Some(Some(told)) = self.fencing.watched.get_mut(&relay).filter(|_| is_unheard) {
-                told.waited = self.waited;
+            let mut live = self.replica.live().map(|(name, _)| name);
+            let is_unsure =
+                live.any(|name| name != relay && name != self.config.relay && sends_no_beats(name));
+            if let Some(Some(watched)) = self.fencing.watched.get_mut(&relay).filter(|_| is_unsure)
+            {
+                watched.waited = self.waited;
             }
         }
     }
 
-    /// Relays that may have listed others than those that are known.
-    fn unknown(&self) -> impl Iterator<Item = &str> {
-        let unknown = self
-            .fencing
-            .known()
-            .filter(|(relay, told)| !self.is_known(relay, told));
-        let unknown = unknown.map(|(relay, _)| relay);
-        unknown.filter(|relay| *relay == self.config.relay || self.lives(relay))
+    /// Relays that may have listed other monitors than those observed.
+    fn with_unknown_monitors(&self) -> impl Iterator<Item = &str> {
+        self.fencing
+            .all_observed()
+            .filter(|(relay, watched)| !self.has_known_monitors(relay, watched))
+            .map(|(relay, _)| relay)
+            .filter(|relay| *relay == self.config.relay || self.lives(relay))
     }
 
-    /// Whether it is known whom a relay has listed: what was overwritten by what makes no sense, or deleted,
-    /// may have listed others, whose promises count.
-    fn is_known(&self, relay: &str, watched: &Watched) -> bool {
+    /// Whether the monitors of a relay are known: a beat that was overwritten with an invalid value, or
+    /// deleted, may have listed others, whose promises count.
+    fn has_known_monitors(&self, relay: &str, watched: &Watched) -> bool {
         let lists_me = || watched.lists(&self.config.relay, self.session.number);
         watched.content == Content::Beat || lists_me() && self.plan.monitored.contains(relay)
     }
 
-    /// Whether a relay has a session that nobody has ended, by its entry: another one, or another process
-    /// of this name.
+    /// Whether a relay has, by its entry, a session that nobody has ended: another relay, or another
+    /// process of this name.
     pub(super) fn lives(&self, relay: &str) -> bool {
         let is_own = |session| relay == self.config.relay && self.session.is_own(session);
         let entry = self.replica.relay(relay).filter(|entry| !entry.fenced);
@@ -273,26 +271,21 @@ impl Member {
 
     /// The longest hold of this relay and of those whose sessions may go on, in ns.
     pub(super) fn longest_hold_ns(&self) -> u64 {
-        let live = self
-            .fencing
-            .known()
-            .filter(|(relay, told)| told.content != Content::Nothing || self.lives(relay));
-        let holds = live.map(|(_, told)| told.beat.hold_ms * 1_000_000);
-        holds.fold(self.config.hold_ns, u64::max)
+        self.fencing
+            .all_observed()
+            .filter(|(relay, watched)| watched.content != Content::Nothing || self.lives(relay))
+            .map(|(_, watched)| watched.beat.hold_ms * 1_000_000)
+            .fold(self.config.hold_ns, u64::max)
     }
 
     fn is_late(&self, watched: &Watched) -> bool {
         self.now > watched.seen + watched.beat.hold_ms * 1_000_000
     }
 
-    /// Whether a relay got a share after its last beat.
+    /// Whether a relay was given a share after its last beat.
     pub(super) fn is_given_unseen(&self, relay: &str, watched: &Watched) -> bool {
-        let mut given = self
-            .replica
-            .shares
-            .values()
-            .filter(|known| known.value.relay == relay);
-        given.any(|known| known.modified > watched.modified)
+        let mut shares = self.replica.shares.values();
+        shares.any(|entry| entry.value.relay == relay && entry.modified > watched.modified)
     }
 
     /// Ends the sessions of those that are silent.
@@ -305,11 +298,10 @@ impl Member {
             return;
         }
         let retry = |relay: &str| self.fencing.retry.get(relay).copied().unwrap_or(0);
-        let due = self
+        let due: Vec<_> = self
             .fencing
-            .known()
-            .filter(|(relay, watched)| self.may_fence(relay, watched) && self.now >= retry(relay));
-        let due: Vec<_> = due
+            .all_observed()
+            .filter(|(relay, watched)| self.may_fence(relay, watched) && self.now >= retry(relay))
             .map(|(relay, watched)| (relay.to_owned(), watched.clone()))
             .collect();
         for (relay, watched) in due {
@@ -317,8 +309,8 @@ impl Member {
         }
     }
 
-    /// A relay that etcd answers may, when it has done so for long enough that others can have
-    /// been heard too. One without a session has listened for as long as it lives.
+    /// Whether etcd has answered this relay for long enough that it can have seen others' beats too. A
+    /// relay without a session has watched since its start.
     fn may_fence_at_all(&self) -> bool {
         if !self.session.has_begun() {
             return true;
@@ -332,37 +324,40 @@ impl Member {
         if watched.content == Content::Nothing && !self.lives(relay) {
             return false;
         }
-        let is_known = self.is_known(relay, watched);
-        let hold_ms = if is_known {
+        let has_known_monitors = self.has_known_monitors(relay, watched);
+        let hold_ms = if has_known_monitors {
             watched.beat.hold_ms
         } else {
             HOLD_MAX_MS
         };
         let hold = hold_ms * 1_000_000;
-        if self.waited < watched.waited + self.surely(hold) {
+        if self.waited < watched.waited + self.required_wait(hold) {
             return false;
         }
-        let own_session = relay == me && self.session.has_begun();
-        if own_session || self.waited < self.monitors.promised_until(relay) {
+        let is_own_session = relay == me && self.session.has_begun();
+        if is_own_session || self.waited < self.monitors.promised_until(relay) {
             return false;
         }
         let monitors = &watched.beat.monitors;
-        let anybody = !is_known || watched.beat.policy != OnIsolation::Peers;
-        let ended = |m: &BeatMonitor| self.fencing.ended_for(m, self.surely(hold), self.waited);
-        // What another process of this name has promised is not known here.
-        let own = |m: &BeatMonitor| m.session == self.session.number || self.session.is_alone();
-        let listed = |m: &BeatMonitor| m.relay == *me && (own(m) || ended(m));
-        anybody || monitors.iter().any(listed) || monitors.iter().all(ended)
+        let anybody_may = !has_known_monitors || watched.beat.policy != OnIsolation::Peers;
+        let has_ended = |m: &BeatMonitor| {
+            self.fencing
+                .ended_for(m, self.required_wait(hold), self.waited)
+        };
+        // The promises of another process of this name are not known here.
+        let is_own = |m: &BeatMonitor| m.session == self.session.number || self.session.is_alone();
+        let is_me = |m: &BeatMonitor| m.relay == *me && (is_own(m) || has_ended(m));
+        anybody_may || monitors.iter().any(is_me) || monitors.iter().all(has_ended)
     }
 
     fn send_fence(&mut self, relay: String, watched: &Watched) {
         let (session, at) = (watched.session, watched.modified);
-        let is_there = watched.content != Content::Nothing;
+        let is_present = watched.content != Content::Nothing;
         let key = self.beat_key(&relay);
         let compare = if faulty!(self, FenceUnseen) {
             super::created(key.clone(), session)
         } else {
-            modified(key.clone(), if is_there { at } else { 0 })
+            modified(key.clone(), if is_present { at } else { 0 })
         };
         let mut txn = Txn {
             compares: vec![compare],
@@ -372,10 +367,10 @@ impl Member {
         };
         if let Some(entry) = self.fenced_entry(&relay, session) {
             let key = self.key(Key::Relay(relay.clone()));
-            let known = self.replica.relays.get(&relay);
-            // Who says anything of itself lives, and who left has said so.
-            if !is_there && !self.replica.refused.contains_key(&key) {
-                let at = known.map_or(0, |known| known.modified);
+            // A relay that has written its entry since is alive, or has left in order.
+            if !is_present && !self.replica.refused.contains_key(&key) {
+                let current = self.replica.relays.get(&relay);
+                let at = current.map_or(0, |entry| entry.modified);
                 txn.compares.push(modified(key.clone(), at));
             }
             txn.puts.push((key, entry.write()));
@@ -386,7 +381,7 @@ impl Member {
         self.send(txn, Purpose::Fence { relay }, hold);
     }
 
-    /// A relay's entry as it stands once its session is ended.
+    /// A relay's entry as it is written when its session is ended.
     pub(super) fn fenced_entry(&self, relay: &str, session: SessionNumber) -> Option<RelayEntry> {
         let entry = self.replica.relay(relay)?;
         Some(RelayEntry {
@@ -402,13 +397,13 @@ impl Member {
     pub(super) fn fence_answered(&mut self, relay: &str, outcome: Outcome) {
         match outcome {
             Outcome::Applied { revision } => {
-                let known = self.fencing.watched.get(relay).and_then(Option::as_ref);
-                let session = known.map_or(0, |watched| watched.session);
+                let watched = self.fencing.observed(relay);
+                let session = watched.map_or(0, |watched| watched.session);
                 if let Some(entry) = self.fenced_entry(relay, session) {
                     self.learn_own(Key::Relay(relay.to_owned()), entry.write(), revision);
                 }
                 self.beat_seen(relay, revision, None);
-                self.tell(FleetEvent::RelayFenced {
+                self.report(FleetEvent::RelayFenced {
                     relay: relay.to_owned(),
                 });
             }

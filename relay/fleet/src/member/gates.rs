@@ -1,32 +1,32 @@
-//! Until when each share's packets pass: derived anew at each step.
+//! Until when each share's packets pass, derived anew at each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::keys::SessionNumber;
 use crate::member::{Command, FleetEvent, Member, PhaseName, faulty};
 
-/// The gates as the data plane was given them.
+/// The gates as last set in the data plane.
 #[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct Gates {
     until: BTreeMap<String, u64>,
-    /// Shares that people were told to be open, and when the first of them may have run out.
+    /// Shares that were reported open, and when the first of their gates may have run out.
     open: BTreeSet<String>,
     runs_out: u64,
-    /// What the data plane was asked to prepare.
+    /// The shares that the data plane was asked to prepare.
     pub(super) installing: Option<BTreeSet<String>>,
-    /// What the deadlines were derived from last.
+    /// What the deadlines were last derived from.
     basis: Option<Basis>,
 }
 
-/// All that a gate depends on: without a change of it, none changes.
+/// Everything that a gate depends on: while it is the same, no gate changes.
 #[derive(Debug, PartialEq, Eq, Clone, serde::Deserialize, serde::Serialize)]
 struct Basis {
     deadline: u64,
     session: SessionNumber,
-    going: bool,
-    rests: bool,
+    has_sent_leave: bool,
+    is_resting: bool,
     handing: Vec<String>,
-    /// Changes so far of who holds what, of the rules, and of what is to be prepared.
+    /// Counts of the changes of holders, of the rules, and of what is to be prepared.
     changes: [u64; 3],
 }
 
@@ -47,7 +47,7 @@ impl Gates {
 }
 
 impl Member {
-    /// Tells the data plane what has changed. Within a session a deadline never goes back: whoever
+    /// Sends the changed gates to the data plane. Within a session a deadline never goes back: whoever
     /// may end the session waits from a later time on.
     pub(super) fn set_gates(&mut self) {
         self.note_run_out();
@@ -74,8 +74,8 @@ impl Member {
         Basis {
             deadline: self.deadline(),
             session: self.session.number,
-            going: self.session.going,
-            rests: self.session.rests(self.waited),
+            has_sent_leave: self.session.has_sent_leave,
+            is_resting: self.session.rests(self.waited),
             handing: self.handover.handing().cloned().collect(),
             changes: [
                 self.replica.share_changes,
@@ -85,28 +85,29 @@ impl Member {
         }
     }
 
-    /// Shares whose gates are to change, with the deadlines of before and from now on.
+    /// Shares whose gates are to change, with their previous and their new deadlines.
     fn changed_gates(&self, deadline: u64) -> Vec<(String, u64, u64)> {
-        let told = self.gates.until.keys();
-        let new = self.plan.install.iter();
-        let new = new.filter(|share| !self.gates.until.contains_key(*share));
+        let gates = &self.gates.until;
+        let install = self.plan.install.iter();
+        let added = install.filter(|share| !gates.contains_key(*share));
         let changed = |share: &String| {
             let before = self.gates.until(share);
             let until = self.gate(share, before, deadline);
             (until != before).then(|| (share.clone(), before, until))
         };
-        told.chain(new).filter_map(changed).collect()
+        gates.keys().chain(added).filter_map(changed).collect()
     }
 
     fn gate(&self, share: &str, before: u64, deadline: u64) -> u64 {
-        let held = self.holds(share).is_some() && !self.session.going;
-        let handing = self.handover.is_handing(share) && !faulty!(self, HandOverOpen);
-        if !held || handing || !self.rules.shares.contains_key(share) && self.rules.generation > 0 {
+        let is_held = self.holds(share).is_some() && !self.session.has_sent_leave;
+        let is_handing = self.handover.is_handing(share) && !faulty!(self, HandOverOpen);
+        let is_in_rules = self.rules.shares.contains_key(share) || self.rules.generation == 0;
+        if !is_held || is_handing || !is_in_rules {
             return 0;
         }
-        // Left open by a process whose policy was another.
-        let too_far = before > deadline.max(self.now + self.config.hold_ns);
-        let before = if too_far { 0 } else { before };
+        // Such a gate was left open by a process with another policy.
+        let is_too_far = before > deadline.max(self.now + self.config.hold_ns);
+        let before = if is_too_far { 0 } else { before };
         let waits = self.session.rests(self.waited) || self.replica.is_doubted(share);
         let may_open = before > self.now || !waits;
         if self.rules.installed.contains(share) && may_open {
@@ -126,38 +127,36 @@ impl Member {
             until,
         });
         if (before > self.now) != (until > self.now) {
-            self.news += 1;
+            self.status_version += 1;
         }
         if until > self.now {
             self.gates.runs_out = self.gates.runs_out.min(until);
             if self.gates.open.insert(share.clone()) {
-                self.tell(FleetEvent::ShareOpened { share });
+                self.report(FleetEvent::ShareOpened { share });
             }
         } else if self.gates.open.remove(&share) {
-            self.tell_shut(share);
+            self.report_shut(share);
         }
     }
 
-    /// Tells of gates that nobody shut and whose deadline has passed.
+    /// Reports gates that nobody shut and whose deadline has passed.
     fn note_run_out(&mut self) {
         if self.now < self.gates.runs_out {
             return;
         }
-        let open = std::mem::take(&mut self.gates.open);
-        let (open, shut) = open
+        let (open, shut): (BTreeSet<_>, BTreeSet<_>) = std::mem::take(&mut self.gates.open)
             .into_iter()
             .partition(|share| self.gates.until(share) > self.now);
         self.gates.open = open;
         let ends = self.gates.open.iter().map(|share| self.gates.until(share));
         self.gates.runs_out = ends.min().unwrap_or(u64::MAX);
-        let shut: BTreeSet<String> = shut;
-        self.news += shut.len() as u64;
-        shut.into_iter().for_each(|share| self.tell_shut(share));
+        self.status_version += shut.len() as u64;
+        shut.into_iter().for_each(|share| self.report_shut(share));
     }
 
-    fn tell_shut(&mut self, share: String) {
+    fn report_shut(&mut self, share: String) {
         let why = self.why_shut(&share);
-        self.tell(FleetEvent::ShareShut { share, why });
+        self.report(FleetEvent::ShareShut { share, why });
     }
 
     pub(super) fn why_shut(&self, share: &str) -> String {

@@ -1,4 +1,4 @@
-//! Giving shares away: the gate shuts, then the share's key names the next, who opens.
+//! Giving shares away: the gate shuts, then the share's key names the next holder, which opens its own.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,13 @@ use crate::member::{Member, Outcome, PhaseName, Purpose, Txn, TxnId, created, fa
 /// Shares on their way to others.
 #[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct HandOver {
-    /// Shares that stay shut until a committed write to their keys.
+    /// Shares that stay shut until a write to their keys is committed.
     handing: BTreeMap<String, Handing>,
-    /// Who is next for what this relay holds, and since when.
+    /// The standby of each share that this relay holds, and since when.
     standbys: BTreeMap<String, (String, u64)>,
-    /// Since when what is held is served badly while the next would serve it better, and how long it
-    /// may be.
+    /// Held shares that the standby would serve better: since when, and how long that is tolerated.
     unfit: BTreeMap<String, (u64, u64)>,
-    /// Not before this time is a share given away again.
+    /// When a share may be given away again.
     retry: BTreeMap<String, u64>,
 }
 
@@ -27,15 +26,15 @@ pub(super) struct HandOver {
 struct Handing {
     /// Revision of the key that is to change.
     modified: u64,
-    /// The transaction that changes it, until its answer: none but that says what became of it.
+    /// The transaction that changes it, until its answer: no other answer tells its outcome.
     in_flight: Option<TxnId>,
-    /// A transaction had no answer, and may be committed yet.
+    /// Whether a transaction had no answer, and may still be committed.
     unsettled: bool,
     retry: u64,
 }
 
 impl HandOver {
-    /// Whether a share is on its way, or may be.
+    /// Whether a share is being given away, or may be.
     pub(super) fn is_handing(&self, share: &str) -> bool {
         self.handing.contains_key(share)
     }
@@ -46,7 +45,7 @@ impl HandOver {
         handing.is_some_and(|handing| handing.in_flight.is_some() || handing.unsettled)
     }
 
-    /// Shares that are on their way, or may be.
+    /// Shares that are being given away, or may be.
     pub(super) fn handing(&self) -> impl Iterator<Item = &String> {
         self.handing.keys()
     }
@@ -65,8 +64,8 @@ impl HandOver {
         self.handing.entry(share.to_owned()).or_insert(handing);
     }
 
-    /// What a former process left shut it may have been giving away, or others may have it: that is settled
-    /// first. Whether there is anything.
+    /// Settles the shares that a former process left shut: it may have been giving them away, or others may
+    /// have them. Returns whether there are any.
     pub(super) fn settle_inherited(
         &mut self,
         gates: &Gates,
@@ -75,10 +74,10 @@ impl HandOver {
         session: SessionNumber,
         now: u64,
     ) -> bool {
-        for (share, known) in &replica.shares {
-            let own = known.value.relay == me && known.value.session == session;
-            if own && gates.until(share) <= now {
-                self.settle_later(share, known.modified);
+        for (share, entry) in &replica.shares {
+            let is_own = entry.value.relay == me && entry.value.session == session;
+            if is_own && gates.until(share) <= now {
+                self.settle_later(share, entry.modified);
             }
         }
         !self.handing.is_empty()
@@ -86,15 +85,16 @@ impl HandOver {
 }
 
 impl Member {
-    /// Notes how long each that could take over has been next, and could have served better.
+    /// Notes how long each standby has been next, and how long it could have served better.
     pub(super) fn note_standbys(&mut self) {
         let now = self.now;
         let mut standbys = BTreeMap::new();
         let mut unfit = BTreeMap::new();
         let mut deleted = Vec::new();
         let me = self.config.relay.as_str();
-        let mine = |planned: &Planned| planned.holder.as_deref() == Some(me);
-        for (share, planned) in self.plan.shares.iter().filter(|(_, planned)| mine(planned)) {
+        let before = &self.handover;
+        let is_mine = |planned: &Planned| planned.holder.as_deref() == Some(me);
+        for (share, planned) in self.plan.shares.iter().filter(|(_, it)| is_mine(it)) {
             let Some(modified) = self.holds(share) else {
                 continue;
             };
@@ -102,54 +102,44 @@ impl Member {
                 deleted.push(share.clone());
             }
             if let Some(next) = &planned.standby {
-                let known = self
-                    .handover
-                    .standbys
-                    .get(share)
-                    .filter(|(name, _)| **name == **next);
-                let since = known.map_or(now, |(_, since)| *since);
+                let since = match before.standbys.get(share) {
+                    Some((name, since)) if **name == **next => *since,
+                    _ => now,
+                };
                 standbys.insert(share.clone(), (next.to_string(), since));
             }
             if let Some(patience) = self.patience(share, planned) {
-                let since = self
-                    .handover
-                    .unfit
-                    .get(share)
-                    .map_or(now, |(since, _)| *since);
+                let since = before.unfit.get(share).map_or(now, |(since, _)| *since);
                 unfit.insert(share.clone(), (since, patience));
             }
         }
         self.handover.standbys = standbys;
         self.handover.unfit = unfit;
-        // Somebody has deleted the key: it is written again before the share opens again.
+        // Somebody has deleted these keys: they are written again before the shares open again.
         deleted
             .iter()
             .for_each(|share| self.handover.settle_later(share, 0));
     }
 
-    /// Whether there is something to give away before this relay goes.
+    /// Whether there are shares to give away before this relay leaves.
     pub(super) fn holds_any(&self) -> bool {
         !self.handover.handing.is_empty() || !self.handover.standbys.is_empty()
     }
 
     pub(super) fn hand_over(&mut self) {
         self.drop_settled();
-        let joined = self.session.phase == PhaseName::Joined && !self.session.rests(self.waited);
-        if !joined || self.now >= self.beat.until {
+        let is_joined = self.session.phase == PhaseName::Joined && !self.session.rests(self.waited);
+        if !is_joined || self.now >= self.beat.until {
             return;
         }
         self.choose_handed();
-        let now = self.now;
-        let due = |handing: &Handing| handing.in_flight.is_none() && now >= handing.retry;
         let mut by_target: BTreeMap<Option<String>, Vec<String>> = BTreeMap::new();
-        for (share, _) in self
-            .handover
-            .handing
-            .iter()
-            .filter(|(share, handing)| due(handing) && self.is_read(share))
-        {
-            let target = self.target(share).map(str::to_owned);
-            by_target.entry(target).or_default().push(share.clone());
+        for (share, handing) in &self.handover.handing {
+            let is_due = handing.in_flight.is_none() && self.now >= handing.retry;
+            if is_due && self.is_read(share) {
+                let target = self.target(share).map(str::to_owned);
+                by_target.entry(target).or_default().push(share.clone());
+            }
         }
         for (target, shares) in by_target {
             for batch in shares.chunks(BATCH_MAX) {
@@ -158,7 +148,7 @@ impl Member {
         }
     }
 
-    /// Forgets what a committed write has settled.
+    /// Removes what a committed write has settled.
     fn drop_settled(&mut self) {
         let mut handing = std::mem::take(&mut self.handover.handing);
         handing.retain(|share, handing| {
@@ -181,7 +171,7 @@ impl Member {
             .filter_map(|share| Some((share.clone(), self.holds(share)?)))
             .take(room)
             .collect();
-        self.news += chosen.len() as u64;
+        self.status_version += chosen.len() as u64;
         for (share, modified) in chosen {
             let handing = Handing {
                 modified,
@@ -193,7 +183,7 @@ impl Member {
         }
     }
 
-    /// Whether there is a cause to give any share away: what mostly is not, and cheap to see.
+    /// Whether there may be a cause to give any share away: cheap to check, and mostly there is none.
     fn may_give_away(&self) -> bool {
         self.gives_all() || !self.replica.moves.is_empty() || !self.handover.unfit.is_empty()
     }
@@ -202,36 +192,34 @@ impl Member {
         self.session.leaving || self.replica.is_drained(&self.config.relay)
     }
 
-    /// To whom a share is to go, if there is a cause. The next must have had the time to get ready, and
-    /// beat.
+    /// The relay that a share is to be given to, if there is a cause. The standby must have had the time to
+    /// get ready, and be beating.
     fn target(&self, share: &str) -> Option<&str> {
         let (next, since) = self.handover.standbys.get(share)?;
-        let ready = self.now >= since + self.config.hold_ns / 4 && self.fencing.beats(next);
-        (ready && self.is_to_go(share, next)).then_some(next)
+        let is_ready = self.now >= since + self.config.hold_ns / 4 && self.fencing.beats(next);
+        (is_ready && self.is_to_go(share, next)).then_some(next)
     }
 
     fn is_to_go(&self, share: &str, next: &str) -> bool {
-        let held = self.replica.shares.get(share).map(|known| known.modified);
+        let held = self.replica.shares.get(share).map(|entry| entry.modified);
         let wish = self.replica.moved_to(share);
-        let moved = |held| wish.is_some_and(|w| w.modified > held && w.value.relay == next);
+        let is_moved = |held| wish.is_some_and(|w| w.modified > held && w.value.relay == next);
+        let is_overdue = |(since, patience): &(u64, u64)| self.now >= since + patience;
         let unfit = self.handover.unfit.get(share);
-        let unfit = unfit.is_some_and(|(since, patience)| self.now >= since + patience);
-        self.gives_all() || held.is_some_and(moved) || unfit
+        self.gives_all() || held.is_some_and(is_moved) || unfit.is_some_and(is_overdue)
     }
 
-    /// Those that are to be given something.
+    /// Relays that shares are to be given to.
     pub(super) fn targets(&self) -> impl Iterator<Item = &String> {
-        let next = self
-            .handover
-            .standbys
-            .iter()
-            .filter(|_| self.may_give_away());
-        let next = next.filter(|(share, (next, _))| self.is_to_go(share, next));
-        next.map(|(_, (next, _))| next)
+        let standbys = self.handover.standbys.iter();
+        standbys
+            .filter(|_| self.may_give_away())
+            .filter(|(share, (next, _))| self.is_to_go(share, next))
+            .map(|(_, (next, _))| next)
     }
 
-    /// Writes who holds `shares` from now on: `target`, or this relay again, which settles what had
-    /// no answer.
+    /// Writes the new holder of `shares`: `target`, or this relay again, which settles transactions
+    /// without an answer.
     fn send_hand_over(&mut self, target: Option<&str>, shares: &[String]) {
         let relay = target.unwrap_or(&self.config.relay).to_owned();
         let session = match target {
@@ -288,7 +276,7 @@ impl Member {
         shares: Vec<(String, ShareEntry)>,
         outcome: Outcome,
     ) {
-        let (refused, found) = match outcome {
+        let (is_refused, keys) = match outcome {
             Outcome::Applied { revision } => {
                 for (share, entry) in shares {
                     self.learn_own(Key::Share(share), entry.write(), revision);
@@ -306,7 +294,7 @@ impl Member {
                 continue;
             };
             handing.in_flight = None;
-            handing.unsettled |= !refused;
+            handing.unsettled |= !is_refused;
             handing.retry = retry;
             if !handing.unsettled {
                 self.handover.handing.remove(&share);
@@ -315,7 +303,7 @@ impl Member {
                     .insert(share, retry + self.config.hold_ns / 6);
             }
         }
-        // Now it is known what may be given away.
-        found.iter().for_each(|kv| self.learn(kv, false));
+        // Only now, as `learn` depends on what may be given away.
+        keys.iter().for_each(|kv| self.learn(kv, false));
     }
 }

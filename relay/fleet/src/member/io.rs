@@ -1,8 +1,8 @@
-//! What goes into a member and what comes out of it: the whole of its driver's contract.
+//! The inputs and the commands of a member: the whole contract with its driver.
 //!
 //! The driver carries commands out in their order. A [`Command::Gate`] is in the data plane before
-//! the next command begins: a transaction that gives a share away follows the gate that it rests on.
-//! It never sends a transaction again by itself, and answers each exactly once.
+//! the next command begins: a transaction that gives a share away follows the gate that it depends on.
+//! The driver never sends a transaction again by itself, and answers each exactly once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::member::event::FleetEvent;
 )]
 pub struct TxnId(pub u64);
 
-/// A key with its value, as etcd tells it.
+/// A key with its value, as reported by etcd.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct KeyValue {
     /// The key's text.
@@ -59,13 +59,13 @@ pub struct Compare {
     pub key: String,
     /// Which of its revisions.
     pub target: Target,
-    /// Whether it must be `revision`, or must not.
+    /// Whether the two must be equal, or must differ.
     pub equal: bool,
     /// The revision.
     pub revision: u64,
 }
 
-/// A transaction: if all of `compares` hold, `puts` and `deletes`, else nothing but `reads`.
+/// A transaction: `puts` and `deletes` if all of `compares` hold, else only `reads`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Txn {
     /// Conditions.
@@ -78,7 +78,7 @@ pub struct Txn {
     pub reads: Vec<String>,
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub enum Outcome {
     /// It is committed.
@@ -86,16 +86,16 @@ pub enum Outcome {
         /// At this revision.
         revision: u64,
     },
-    /// A condition did not hold: nothing was changed, nor will be by it.
+    /// A condition did not hold: it changed nothing, and never will.
     Refused {
         /// Revision of the answer.
         revision: u64,
-        /// What `reads` found; a key that is not there is missing.
+        /// The keys of `reads`, without those that do not exist.
         found: Vec<KeyValue>,
     },
-    /// No answer, or an error that does not exclude that it was or will be committed.
+    /// No answer, or an error after which it may have been committed, or may still be.
     Unknown,
-    /// It never left this host, nor will.
+    /// It never left this host, and never will.
     NotSent,
 }
 
@@ -108,32 +108,32 @@ pub struct Question {
     pub session: SessionNumber,
     /// Who is asked.
     pub to: String,
-    /// The session of the asked that the asking one's beat lists.
+    /// The session of the asked relay, as listed in the asking relay's beat.
     pub to_session: SessionNumber,
     /// For how long the promise is to hold, in milliseconds.
     pub hold_ms: u64,
-    /// Names the question; comes back with the answer. Grows within a session.
+    /// Identifies the question, and is returned with the answer. Grows within a session.
     pub nonce: u64,
 }
 
-/// A monitor's promise. There is no answer that says no.
+/// A monitor's promise. There is no negative answer.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Answer {
     /// Who promises.
     pub from: String,
     /// Its session.
     pub session: SessionNumber,
-    /// Who had asked.
+    /// Who asked.
     pub to: String,
     /// The question's number.
     pub nonce: u64,
 }
 
-/// What a member is given. Each comes with the time of its handling.
+/// An input of a member. Each comes with the time of its handling.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub enum Input {
-    /// All watched keys, as they stood at `revision`, and this relay's own beat key: after the
-    /// start, and whenever the watch cannot go on where it broke.
+    /// All watched keys as of `revision`, and this relay's own beat key: after the start, and whenever
+    /// the watch cannot resume where it broke.
     Listed {
         /// The cluster's identity.
         cluster: u64,
@@ -149,36 +149,36 @@ pub enum Input {
         /// The changes.
         changes: Vec<Change>,
     },
-    /// The watch broke; it goes on, or [`Input::Listed`] follows.
+    /// The watch broke; it resumes, or [`Input::Listed`] follows.
     WatchLost,
-    /// The beat key of a relay that [`Command::WatchBeat`] named, at first and at every change.
+    /// The beat key of a relay that [`Command::WatchBeat`] named, first as it is and then at every change.
     BeatSeen {
         /// Whose.
         relay: String,
-        /// Revision at which it was so.
+        /// Revision of this state.
         revision: u64,
         /// The key; `None` if there is none.
         beat: Option<KeyValue>,
     },
-    /// What became of a transaction.
+    /// The outcome of a transaction.
     Answered {
         /// Which.
         id: TxnId,
         /// When its first byte was handed to the network (this host's clock, ns), or earlier; the
         /// time of the call where it was not sent.
         sent_ns: u64,
-        /// What became of it.
+        /// Its outcome.
         outcome: Outcome,
     },
     /// A peer's question, its authenticity verified.
     Question(Question),
     /// A peer's answer, its authenticity verified.
     Answer(Answer),
-    /// What the data plane has of the shares that the newest [`Command::Install`] named.
+    /// The state in the data plane of the shares that the newest [`Command::Install`] named.
     Installed {
         /// Compiled and joined.
         shares: BTreeSet<String>,
-        /// Not possible, and why.
+        /// Not installable, and why.
         failed: BTreeMap<String, String>,
     },
     /// This relay has read the rules of a generation.
@@ -190,10 +190,10 @@ pub enum Input {
     },
     /// How well this host serves the shares that are installed: the whole of it.
     Fitness(Fitness),
-    /// Where others reach this relay.
+    /// The address at which others reach this relay.
     Own(SocketAddr),
-    /// An operator (or a signal) wants this relay to give everything away and go:
-    /// [`FleetEvent::Left`] tells when.
+    /// An operator (or a signal) wants this relay to give everything away and leave:
+    /// [`FleetEvent::Left`] reports when it has.
     Leave,
     /// The data plane is alive.
     Alive,
@@ -201,28 +201,28 @@ pub enum Input {
     EtcdReachable(bool),
     /// Time has passed; at least every 20 ms.
     Tick,
-    /// Somebody set the calendar: [`Config::boot_unix_ms`](super::Config::boot_unix_ms) of now.
+    /// The calendar was set: the new [`Config::boot_unix_ms`](super::Config::boot_unix_ms).
     Calendar(u64),
 }
 
-/// How well a host serves the shares that are installed there. A share of which nothing has come yet
-/// is neither fit nor unfit.
+/// How well a host serves the shares that are installed there. A share of which nothing has been received
+/// yet is neither fit nor unfit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Fitness {
     /// Shares that it could not serve, and why: an output is down, an input is not joined.
     pub down: BTreeMap<String, String>,
-    /// Shares of which something came that comes no more, and what.
+    /// Shares with inputs that were received and are not any more, and which.
     pub silent: BTreeMap<String, String>,
-    /// How many rules of each share it receives; not of those that were installed just now.
+    /// How many rules of each share it receives; without shares that were installed only recently.
     pub heard: BTreeMap<String, u32>,
 }
 
-/// What a member wants done.
+/// What the driver is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Carry out a transaction.
     Txn {
-        /// Names it in the answer.
+        /// Identifies it in the answer.
         id: TxnId,
         /// The transaction.
         txn: Txn,
@@ -235,7 +235,7 @@ pub enum Command {
         /// Whose.
         relay: String,
     },
-    /// Watch it no more.
+    /// Stop watching it.
     UnwatchBeat {
         /// Whose.
         relay: String,
@@ -263,13 +263,13 @@ pub enum Command {
         /// Which.
         shares: BTreeSet<String>,
     },
-    /// Keep the session for a restart within this boot; `None`: forget it.
+    /// Save the session for a restart within this boot; `None`: remove it.
     SaveSession(Option<Session>),
-    /// Tell people.
+    /// Report an event.
     Event(FleetEvent),
 }
 
-/// A session as it is kept for a restart.
+/// A session as saved for a restart.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Session {
     /// The fleet.
@@ -282,7 +282,7 @@ pub struct Session {
     pub cluster: u64,
 }
 
-/// What a former process of this relay left.
+/// The state that a former process of this relay left behind.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Adopted {
     /// Its session.

@@ -1,5 +1,5 @@
-//! Monitors: the relays that this one lists in its beats and that alone may fence it, what they have
-//! promised it, and what it promises others.
+//! Monitors: the relays that this one lists in its beats, which alone may fence it; their promises to it,
+//! and its promises to others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use crate::keys::{BeatMonitor, SessionNumber};
 use crate::member::{Answer, Command, Member, PhaseName, Question, faulty};
 use crate::placement::{Candidate, order};
 
-/// Up to so many relays all monitor each other.
+/// Up to this many relays all monitor each other.
 const ALL_MONITOR: usize = 8;
 /// How many monitors a relay has in a larger fleet.
 const MONITORS: usize = 3;
-/// A relay from which etcd has had nothing for so long is promised nothing more, in ns.
+/// After this time without a beat in etcd, in ns, a relay is given no more promises.
 const SILENT_MAX: u64 = 10_000_000_000;
-/// What is asked of a monitor that has not answered of late, in ms, the shortest promise there is: one
-/// that does not arrive is not to keep it from fencing a relay that hears nothing.
+/// The promise asked of a monitor that has not answered recently, in ms, the shortest there is: a promise
+/// whose answer gets lost must not keep the monitor from fencing a relay that receives nothing.
 const FIRST_MS: u64 = 300;
-/// How often monitors are asked while etcd answers, and how long one may be silent before people are
-/// told, in ns.
+/// How often monitors are asked while etcd answers, in ns.
 const REST: u64 = 3_000_000_000;
-const DEAF_AFTER: u64 = 8_000_000_000;
-/// Questions that may be without an answer.
+/// How long a monitor may leave questions unanswered before that is reported, in ns.
+const UNANSWERED_AFTER: u64 = 8_000_000_000;
+/// Most questions without an answer.
 const ASKED_MAX: usize = 256;
 
 /// Questions and promises.
@@ -31,24 +31,24 @@ pub(super) struct Monitors {
     nonce: u64,
     /// Questions without an answer.
     asked: BTreeMap<u64, Asked>,
-    /// Until when each has promised not to fence this relay, and the sending time of the newest question
-    /// that it answered.
+    /// Until when each has promised not to fence this relay, and when the newest question that it answered
+    /// was sent.
     promised: BTreeMap<BeatMonitor, Promise>,
-    /// Since when each has answered nothing.
+    /// Since when each has left questions unanswered.
     unanswered: BTreeMap<String, u64>,
     next: u64,
     next_at_rest: u64,
     /// Until when this relay has promised others not to fence them, by [`Member::waited`].
     pub(super) promises: BTreeMap<String, u64>,
-    /// The session and the number of the newest question that each was promised something for.
-    pub(super) heeded: BTreeMap<String, (SessionNumber, u64)>,
+    /// The session and the number of the newest question of each relay that was answered.
+    pub(super) answered: BTreeMap<String, (SessionNumber, u64)>,
 }
 
 #[derive(Debug, Clone, serde::Deserialize, serde::Serialize)]
 struct Asked {
     monitor: BeatMonitor,
     at: u64,
-    /// For how long.
+    /// How long the promise is to hold, in ns.
     hold: u64,
 }
 
@@ -59,7 +59,7 @@ struct Promise {
 }
 
 impl Monitors {
-    /// Forgets what others promised to a session that is over; what was promised to them stays.
+    /// Forgets others' promises to a session that has ended; this relay's own promises stay.
     pub(super) fn forget(&mut self) {
         self.asked.clear();
         self.promised.clear();
@@ -109,56 +109,51 @@ pub(super) fn monitors_of<'a>(
     let mut chosen = order(relay, &candidates);
     chosen.truncate(MONITORS);
     chosen.sort_unstable();
-    let names = chosen.into_iter().map(|place| candidates[place].name);
+    let names = chosen.into_iter().map(|index| candidates[index].name);
     names.map(monitor).collect()
 }
 
 impl Member {
-    /// Whom this relay lists, and who is to list this relay.
+    /// Chooses this relay's monitors, and the relays that it monitors.
     pub(super) fn plan_monitors(&mut self) {
-        let live = self.replica.live();
-        let live: Vec<_> = live
+        let entries = self.replica.live();
+        let live: Vec<_> = entries
             .map(|(name, entry)| (name.to_owned(), entry.session))
             .collect();
         if live == self.plan.live {
             return;
         }
         let me = self.config.relay.as_str();
-        let live_names = || live.iter().map(|(name, session)| (name.as_str(), *session));
-        let monitors = monitors_of(me, live_names());
-        let mine = |relay: &&str| {
-            let monitors = monitors_of(relay, live_names());
-            monitors.iter().any(|m| m.relay == me)
+        let sessions = || live.iter().map(|(name, session)| (name.as_str(), *session));
+        let lists_me = |relay: &&str| {
+            let monitors = monitors_of(relay, sessions());
+            *relay != me && monitors.iter().any(|m| m.relay == me)
         };
-        let others = live_names().map(|(name, _)| name);
-        let others = others.filter(|name| *name != me);
-        let monitored = others.filter(mine).map(str::to_owned).collect();
-        self.plan.monitors = monitors;
-        self.plan.monitored = monitored;
+        let monitored = sessions().map(|(name, _)| name).filter(lists_me);
+        self.plan.monitored = monitored.map(str::to_owned).collect();
+        self.plan.monitors = monitors_of(me, sessions());
         self.plan.live = live;
     }
 
-    /// Asks the monitors as long as etcd is late to answer, and at rest now and then, to know whether
-    /// they would. Who may not forward any more, or whose data plane does not answer, asks for nothing: others
+    /// Asks the monitors while etcd is late to answer, and now and then otherwise, to know whether they
+    /// would answer. A relay that may not forward any more, or whose data plane hangs, does not ask: others
     /// are to fence it.
     pub(super) fn ask_monitors(&mut self) {
         if self.has_rival(self.now) {
-            self.tell_rival();
+            self.ask_rival();
         }
         let hold = self.config.hold_ns;
-        let late = self
-            .beat
-            .acked()
-            .is_some_and(|acked| self.now >= acked + hold / 3);
-        let wanted =
+        let acked = self.beat.acked();
+        let is_late = acked.is_some_and(|acked| self.now >= acked + hold / 3);
+        let asks =
             self.config.policy == OnIsolation::Peers && self.session.phase == PhaseName::Joined;
-        let due = if late {
+        let due = if is_late {
             self.monitors.next
         } else {
             self.monitors.next_at_rest
         };
-        let hangs = late && !self.is_alive();
-        if !wanted || hangs || self.now < due || self.now >= self.deadline() {
+        let hangs = is_late && !self.is_alive();
+        if !asks || hangs || self.now < due || self.now >= self.deadline() {
             return;
         }
         self.monitors.next = self.now + hold / 6;
@@ -178,18 +173,19 @@ impl Member {
         let Some(peer) = peer.filter(|peer| peer.port() != 0) else {
             return;
         };
-        // By the clock, so that the numbers grow for as long as a session can: a process that takes it
-        // up asks with greater ones, and whoever has recorded questions of before is not heeded.
+        // By the clock, so that the numbers grow throughout a session: a process that takes the session up
+        // asks with greater ones, and replayed questions are not answered.
         self.monitors.nonce = self.now.max(self.monitors.nonce + 1);
         let nonce = self.monitors.nonce;
         let now = self.now;
         let hold = self.config.hold_ns;
-        let answers = self
-            .monitors
-            .promised
-            .get(&monitor)
-            .is_some_and(|promise| now < promise.asked + hold / 2);
-        let hold_ms = if answers { hold / 1_000_000 } else { FIRST_MS };
+        let promise = self.monitors.promised.get(&monitor);
+        let has_answered = promise.is_some_and(|promise| now < promise.asked + hold / 2);
+        let hold_ms = if has_answered {
+            hold / 1_000_000
+        } else {
+            FIRST_MS
+        };
         let question = Question {
             from: self.config.relay.clone(),
             session: self.session.number,
@@ -223,31 +219,33 @@ impl Member {
         self.beat.lists().map(of_list).min().unwrap_or(0)
     }
 
-    /// For how long a monitor has not answered, in ms, where that is long enough to be told: what it
-    /// is not asked any more, it need not answer.
+    /// How long a monitor has not answered, in ms, if that is long enough to be reported. Time in which it
+    /// is not asked any more does not make it longer.
     pub(super) fn unanswered_ms(&self, relay: &str, now: u64) -> Option<u64> {
         let since = *self.monitors.unanswered.get(relay)?;
         let asked = now.min(self.deadline()).saturating_sub(since);
-        (asked >= DEAF_AFTER).then(|| now.saturating_sub(since) / 1_000_000)
+        (asked >= UNANSWERED_AFTER).then(|| now.saturating_sub(since) / 1_000_000)
     }
 
-    /// Monitors whose promises have run out, where those are asked for; once this relay asks no more,
-    /// those that had when it stopped.
+    /// Monitors whose promises have run out, if promises are asked for; once this relay has stopped asking,
+    /// those whose promises had run out by then.
     pub(super) fn silent_monitors(&self) -> Vec<&str> {
+        if self.config.policy != OnIsolation::Peers {
+            return Vec::new();
+        }
         let now = self.now.min(self.deadline());
-        let monitors = self.beat.lists().flatten();
-        let monitors = monitors.filter(|_| self.config.policy == OnIsolation::Peers);
         let margin = self.margin();
         let is_silent = |monitor: &&BeatMonitor| {
             let promised = self.monitors.promised.get(*monitor);
             promised.is_none_or(|promise| promise.until - margin <= now)
         };
-        let silent: BTreeSet<&str> = monitors.filter(is_silent).map(|m| &*m.relay).collect();
-        silent.into_iter().collect()
+        let silent = self.beat.lists().flatten().filter(is_silent);
+        let names: BTreeSet<&str> = silent.map(|monitor| &*monitor.relay).collect();
+        names.into_iter().collect()
     }
 
-    /// Tells the process that has this relay's name of this one.
-    fn tell_rival(&mut self) {
+    /// Makes this process known to the other one with this relay's name, by a question.
+    fn ask_rival(&mut self) {
         if self.session.has_begun() || self.now < self.monitors.next_at_rest {
             return;
         }
@@ -258,7 +256,7 @@ impl Member {
         }
     }
 
-    /// Answers a question, if the promise can be kept.
+    /// Answers a question, if this relay can make the promise.
     pub(super) fn answer(&mut self, question: &Question) {
         if question.from == self.config.relay && question.to == self.config.relay {
             if self.session.has_begun() {
@@ -266,17 +264,17 @@ impl Member {
             }
             return;
         }
-        let own = question.to == self.config.relay
+        let is_for_me = question.to == self.config.relay
             && self.session.has_begun()
             && question.to_session == self.session.number
             && self.now < self.deadline();
-        let hold_ok = (300..=5000).contains(&question.hold_ms);
-        if !own || !hold_ok || !self.may_promise(question) {
+        let is_valid = (300..=5000).contains(&question.hold_ms);
+        if !is_for_me || !is_valid || !self.may_promise(question) {
             return;
         }
         let asked = (question.session, question.nonce);
-        self.monitors.heeded.insert(question.from.clone(), asked);
-        let until = self.waited + self.surely(question.hold_ms * 1_000_000);
+        self.monitors.answered.insert(question.from.clone(), asked);
+        let until = self.waited + self.required_wait(question.hold_ms * 1_000_000);
         if !faulty!(self, ForgetPromise) {
             let promise = self
                 .monitors
@@ -298,18 +296,18 @@ impl Member {
             return false;
         };
         let lists_me = watched.lists(&self.config.relay, self.session.number);
-        let has_etcd = self.beat.answered_since(self.now);
-        // What it does not know of nobody forwards.
+        let since = self.beat.answered_since(self.now);
+        // Nobody forwards a share whose new holder has not seen that it was given to it.
         let patience = if self.is_given_unseen(&question.from, watched) {
             SILENT_MAX.min(2 * self.config.hold_ns)
         } else {
             SILENT_MAX
         };
-        let silent = has_etcd.is_some_and(|since| self.now > since.max(watched.seen) + patience);
-        let heeded = self.monitors.heeded.get(&question.from);
-        let repeated = heeded.is_some_and(|(session, nonce)| {
+        let is_silent = since.is_some_and(|since| self.now > since.max(watched.seen) + patience);
+        let answered = self.monitors.answered.get(&question.from);
+        let is_repeated = answered.is_some_and(|(session, nonce)| {
             *session == question.session && *nonce >= question.nonce
         });
-        watched.session == question.session && lists_me && !silent && !repeated
+        watched.session == question.session && lists_me && !is_silent && !is_repeated
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions: how one begins, is taken up again, and ends.
+//! Sessions: how they begin, resume and end.
 
 use crate::keys::{Beat, HOLD_MAX_MS, Key, RelayEntry, SessionNumber, Value};
 use crate::member::{
@@ -8,30 +8,30 @@ use crate::member::{
 /// How long a process with this relay's name is reported after it was seen last, in ns.
 const RIVAL_FOR: u64 = 10_000_000_000;
 
-/// Where this relay stands with its session.
+/// The state of this relay's session.
 #[derive(Debug, Default, Clone, serde::Deserialize, serde::Serialize)]
 pub(super) struct State {
     pub(super) phase: PhaseName,
     /// The session; 0 is none.
     pub(super) number: SessionNumber,
-    /// The last that this process had, or one before it on this boot.
+    /// The last session of this process, or of one before it on this boot.
     last: SessionNumber,
-    /// Since when.
+    /// When the session began here.
     pub(super) since: u64,
     pub(super) cluster: Option<u64>,
     pub(super) leaving: bool,
-    /// What a former process kept.
+    /// The session that a former process saved.
     adopted: Option<Session>,
-    /// The last word was sent: nothing opens again.
-    pub(super) going: bool,
-    /// When another process that has the name was seen last.
+    /// Whether the transaction that leaves was sent: no gate opens again.
+    pub(super) has_sent_leave: bool,
+    /// When another process of this name was last seen.
     pub(super) rival: Option<u64>,
-    /// Not before this time is anything asked of etcd again.
+    /// When etcd may be asked again.
     retry: u64,
-    /// Until when it rests where a backup was restored, or may have been, by [`Member::waited`].
+    /// Until when this relay rests because a backup was or may have been restored, by [`Member::waited`].
     rests_until: u64,
-    /// Not before this, by [`Member::waited`], does this relay take what etcd knows nobody to have held: the
-    /// session of the process before has gone, and with it perhaps all that etcd knew.
+    /// From when on, by [`Member::waited`], this relay takes shares without a former holder in etcd: the
+    /// session of the process before has disappeared, and all else that etcd held may have too.
     pub(super) unheld_from: u64,
     busy: bool,
 }
@@ -39,21 +39,21 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(adopted: Option<Session>) -> Self {
         Self {
-            cluster: adopted.as_ref().map(|kept| kept.cluster),
+            cluster: adopted.as_ref().map(|session| session.cluster),
             adopted,
             ..Self::default()
         }
     }
 
     pub(super) fn is_other_cluster(&self, cluster: u64) -> bool {
-        self.cluster.is_some_and(|known| known != cluster)
+        self.cluster.is_some_and(|current| current != cluster)
     }
 
     pub(super) fn rests(&self, waited: u64) -> bool {
         waited < self.rests_until
     }
 
-    /// Whether a session of this relay's name is, or was, that of this process, whose gates it knows.
+    /// Whether a session of this relay's name is or was this process's own, whose gates it controls.
     pub(super) fn is_own(&self, session: SessionNumber) -> bool {
         self.has_begun() || session == self.last
     }
@@ -69,42 +69,41 @@ impl State {
 }
 
 impl Member {
-    /// Takes this relay's own beat key from a list: the first tells whether a session goes on.
+    /// Takes this relay's own beat key from a list: the first list decides whether a saved session resumes.
     pub(super) fn session_listed(&mut self, revision: u64, own: Option<KeyValue>) {
         if self.session.phase != PhaseName::Starting {
             return;
         }
         self.session.phase = PhaseName::Waiting;
-        let kept = self.session.adopted.take();
-        self.session.last = kept.as_ref().map_or(0, |kept| kept.session);
-        if kept.is_some() && own.is_none() {
-            self.session.unheld_from = self.waited + self.surely(HOLD_MAX_MS * 1_000_000);
+        let adopted = self.session.adopted.take();
+        self.session.last = adopted.as_ref().map_or(0, |saved| saved.session);
+        if adopted.is_some() && own.is_none() {
+            self.session.unheld_from = self.waited + self.required_wait(HOLD_MAX_MS * 1_000_000);
         }
-        let Some((kept, own)) = kept.zip(own) else {
+        let Some((Session { session, .. }, own)) = adopted.zip(own) else {
             return;
         };
-        let number = kept.session;
-        // Who cannot read a share's key does not know whether it is its own.
-        let clear = self.replica.unclear.is_empty();
-        if clear && own.created == number && revision >= own.modified {
-            self.begin(number, own.modified);
+        // A relay that cannot read a share's key cannot tell whether the share is its own.
+        let is_clear = self.replica.unclear.is_empty();
+        if is_clear && own.created == session && revision >= own.modified {
+            self.begin(session, own.modified);
             let (relay, now) = (&self.config.relay, self.now);
             let handover = &mut self.handover;
-            if handover.settle_inherited(&self.gates, &self.replica, relay, number, now) {
-                // If etcd was restored, it does not say who has taken that since: they get the time to
-                // see it.
+            if handover.settle_inherited(&self.gates, &self.replica, relay, session, now) {
+                // If etcd was restored, it does not show who has taken those shares since: that relay gets
+                // the time to notice.
                 self.rest();
             }
         }
     }
 
-    /// Opens nothing for the longest hold that is known: whoever has it open sees meanwhile that etcd is
-    /// another.
+    /// Opens nothing for the longest known hold: a relay with an open gate notices meanwhile that this is
+    /// another etcd.
     pub(super) fn rest(&mut self) {
-        self.session.rests_until = self.waited + self.surely(self.longest_hold_ns());
+        self.session.rests_until = self.waited + self.required_wait(self.longest_hold_ns());
     }
 
-    /// Whether another process has this relay's name, as far as was seen of late.
+    /// Whether another process of this relay's name was seen recently.
     pub(super) fn has_rival(&self, now: u64) -> bool {
         self.session
             .rival
@@ -126,17 +125,17 @@ impl Member {
         }
     }
 
-    /// Asks for a session if no key stands in its way; deletes the key if it is this process's own,
-    /// which nothing rests on: all gates are shut. What its session held, as in an older backup, is free.
+    /// Asks for a session if there is no beat key; deletes the key if this process wrote it, as nothing
+    /// depends on it: all gates are shut. Shares that its session held, as in an older backup, become free.
     fn join_or_discard(&mut self) {
         let relay = self.config.relay.clone();
-        let Some(told) = self.fencing.told(&relay) else {
+        let Some(watched) = self.fencing.observed(&relay) else {
             return;
         };
         let key = self.beat_key(&relay);
         let hold = self.config.hold_ns;
-        match told.written() {
-            // Somebody has deleted the key of one that may forward: it is fenced first.
+        match watched.written() {
+            // Somebody has deleted the key of a relay that may forward: it is fenced first.
             None if self.lives(&relay) => {}
             None => {
                 let value = self.first_beat().write();
@@ -150,12 +149,11 @@ impl Member {
                 self.send(txn, Purpose::Join, hold);
             }
             Some((process, at)) if process == self.config.process => {
-                let session = self.fencing.watched(&relay).map_or(0, |w| w.session);
-                let entry = self.fenced_entry(&relay, session);
-                let entry = entry.map(|entry| (self.key(Key::Relay(relay)), entry.write()));
+                let entry = self.fenced_entry(&relay, watched.session);
+                let put = entry.map(|entry| (self.key(Key::Relay(relay)), entry.write()));
                 let txn = Txn {
                     compares: vec![modified(key.clone(), at)],
-                    puts: entry.into_iter().collect(),
+                    puts: put.into_iter().collect(),
                     deletes: vec![key],
                     ..Txn::default()
                 };
@@ -180,7 +178,7 @@ impl Member {
     pub(super) fn join_answered(&mut self, sent: u64, outcome: Outcome) {
         self.session.busy = false;
         if self.session.phase != PhaseName::Joining {
-            // What was asked for then is not wanted now; if it is there, it will be discarded.
+            // The session is no longer wanted; if it was created, it will be discarded.
             return;
         }
         self.session.phase = PhaseName::Waiting;
@@ -190,7 +188,7 @@ impl Member {
                 self.beat
                     .confirmed(sent, self.config.hold_ns - self.margin(), self.now);
             }
-            // The watch of the own beat key tells what stands there.
+            // The watch of the own beat key reports what it holds.
             _ => self.session.retry = self.now + self.config.hold_ns / 6,
         }
     }
@@ -208,52 +206,49 @@ impl Member {
         self.beat.begin(modified);
         self.monitors.forget();
         self.stale = true;
-        let kept = Session {
+        let saved = Session {
             fleet: self.config.fleet.clone(),
             relay: self.config.relay.clone(),
             session: number,
             cluster: self.session.cluster.unwrap_or_default(),
         };
-        self.out.push(super::Command::SaveSession(Some(kept)));
-        self.tell(FleetEvent::Joined { session: number });
+        self.out.push(super::Command::SaveSession(Some(saved)));
+        self.report(FleetEvent::Joined { session: number });
     }
 
-    /// The session is over by another's doing. Nothing that rested on it is open after this step.
+    /// Another relay has ended the session. No gate that depended on it is open after this step.
     pub(super) fn lost_session(&mut self) {
         if !self.session.has_begun() {
             return;
         }
         self.end_session();
         self.session.phase = PhaseName::Waiting;
-        // Where etcd is another one, what it holds contradicts what is known.
+        // If this is another etcd, its contents contradict the replica.
         self.out.push(super::Command::ListAgain);
-        self.tell(FleetEvent::Fenced);
+        self.report(FleetEvent::Fenced);
     }
 
-    /// etcd is not the one that it was: what rests on it is shut, and others get the time to see it.
+    /// etcd is another one: all gates that depend on it shut, and others get the time to notice.
     pub(super) fn restored(&mut self) {
-        let held = self
-            .replica
-            .shares
-            .keys()
-            .filter(|share| self.holds(share).is_some());
-        let held: Vec<String> = held.cloned().collect();
-        self.claims.held_before(held);
+        let shares = self.replica.shares.keys();
+        let held = shares.filter(|share| self.holds(share).is_some());
+        let held_before: Vec<String> = held.cloned().collect();
+        self.claims.held_before(held_before);
         self.end_session();
         self.session.phase = PhaseName::Resting;
         self.session.adopted = None;
         self.rest();
         self.replica = self.replica.emptied();
-        // Sessions are counted anew, and a relay that has booted counts its questions anew.
-        self.monitors.heeded.clear();
+        // Sessions are numbered anew, and so are the questions of a relay that has booted.
+        self.monitors.answered.clear();
         self.newest = 0;
-        for (_, known) in self.pending.values_mut() {
-            *known = None;
+        for (_, newest) in self.pending.values_mut() {
+            *newest = None;
         }
         for relay in self.fencing.forget() {
             self.out.push(super::Command::UnwatchBeat { relay });
         }
-        self.tell(FleetEvent::Restored);
+        self.report(FleetEvent::Restored);
     }
 
     fn end_session(&mut self) {
@@ -275,13 +270,9 @@ impl Member {
             deletes: vec![key],
             ..Txn::default()
         };
-        // Where nobody could take something, others are to know that it is free.
-        if self
-            .replica
-            .shares
-            .keys()
-            .any(|share| self.holds(share).is_some())
-        {
+        // If nobody could take some of the shares, others must learn that those are free.
+        let mut shares = self.replica.shares.keys();
+        if shares.any(|share| self.holds(share).is_some()) {
             let left = RelayEntry {
                 fenced: true,
                 ..RelayEntry::unknown(self.session.number, self.calendar())
@@ -292,7 +283,7 @@ impl Member {
         }
         self.session.busy = true;
         self.session.phase = PhaseName::Leaving;
-        self.session.going = true;
+        self.session.has_sent_leave = true;
         self.send(txn, Purpose::Leave, self.config.hold_ns);
     }
 
@@ -313,6 +304,6 @@ impl Member {
     fn has_left(&mut self) {
         self.end_session();
         self.session.phase = PhaseName::Left;
-        self.tell(FleetEvent::Left);
+        self.report(FleetEvent::Left);
     }
 }

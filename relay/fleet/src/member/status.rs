@@ -16,7 +16,7 @@ use crate::member::plan::Planned;
 pub struct Status {
     /// The fleet.
     pub fleet: String,
-    /// The relay that tells.
+    /// The relay that reports.
     pub relay: String,
     /// What it does while etcd does not answer.
     pub policy: OnIsolation,
@@ -28,22 +28,22 @@ pub struct Status {
     pub etcd_reachable: bool,
     /// Time since etcd acknowledged a beat, in milliseconds.
     pub last_ack_ms: Option<u64>,
-    /// How long it may still forward without another word of anybody, in milliseconds.
+    /// How long it may still forward without another answer from anybody, in milliseconds.
     pub deadline_ms: u64,
     /// Generation of its rules.
     pub generation: u64,
     /// All relays, by name.
     pub relays: BTreeMap<String, RelayStatus>,
-    /// All shares, by name, in the API's words, without their rules and counters.
+    /// All shares, by name, as in the API, without their rules and counters.
     pub shares: BTreeMap<String, FleetShare>,
-    /// Keys of etcd that are not believed, and why.
+    /// Keys of etcd that are invalid or have invalid values, and why.
     pub refused: BTreeMap<String, String>,
-    /// What else is wrong.
+    /// Problems of no single relay or share.
     pub wrong: Vec<String>,
 }
 
 named! {
-    /// Where a relay stands with its session.
+    /// The phase of a relay's session.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum PhaseName {
@@ -56,9 +56,9 @@ named! {
         Joining = "joining",
         /// It has a session.
         Joined = "joined",
-        /// It gives its shares away and goes.
+        /// It gives its shares away and leaves.
         Leaving = "leaving",
-        /// It has gone.
+        /// It has left.
         Left = "left",
         /// It waits for `hold` after a backup of etcd was restored.
         Resting = "resting",
@@ -70,7 +70,7 @@ named! {
 pub struct RelayStatus {
     /// Its session.
     pub session: SessionNumber,
-    /// The same in the API's words, without what of its rules and counters others know.
+    /// Its status as in the API, without its rules and counters.
     pub told: FleetRelay,
 }
 
@@ -88,7 +88,7 @@ impl Member {
             (name.clone(), self.share_status(name, planned, now))
         };
         let relays = self.replica.relays().filter(|(_, entry)| !entry.has_left());
-        // A process before this one may have left gates open that nothing is known of yet.
+        // A former process may have left gates open that have not been read yet.
         let gates = self.plan.shares.keys().map(|share| self.gates.until(share));
         let inherited = gates.max().unwrap_or(0);
         Status {
@@ -108,50 +108,48 @@ impl Member {
         }
     }
 
-    /// What is wrong that is of no relay and no share.
+    /// Problems of no single relay or share.
     fn wrong(&self, now: u64) -> Vec<String> {
         let me = &self.config.relay;
         let rival = self.has_rival(now).then(|| {
             format!("another process takes part under the name {me}; give one of them another name")
         });
-        let is_known = !matches!(self.session.phase, PhaseName::Starting | PhaseName::Resting);
-        let has_gone = is_known && self.rules.generation > 0 && self.replica.current.is_none();
+        let has_read = !matches!(self.session.phase, PhaseName::Starting | PhaseName::Resting);
         let rules = self.config.keys.text(&Key::Rules);
-        let has_gone = has_gone && !self.replica.refused.contains_key(&rules);
-        let gone = has_gone.then(|| {
+        let is_missing = has_read
+            && self.rules.generation > 0
+            && self.replica.current.is_none()
+            && !self.replica.refused.contains_key(&rules);
+        let missing = is_missing.then(|| {
             format!("etcd key {rules} has gone, the rules stay as they are; apply them again")
         });
-        rival.into_iter().chain(gone).collect()
+        rival.into_iter().chain(missing).collect()
     }
 
-    /// Why a share changed hands last; cheap, as it is asked for of each one that opens.
+    /// Why a share last changed hands; cheap, as it is called for each share that opens.
     #[must_use]
     pub fn why_held(&self, share: &str) -> &str {
-        let known = self.replica.shares.get(share);
-        known.map_or("", |known| known.value.why.as_str())
+        let entry = self.replica.shares.get(share);
+        entry.map_or("", |entry| entry.value.why.as_str())
     }
 
-    /// Counts changes of what [`Member::status`] tells, but not that time passes.
+    /// Counts the changes of [`Member::status`] other than the passing of time.
     #[must_use]
-    pub fn news(&self) -> u64 {
-        self.news
+    pub fn status_version(&self) -> u64 {
+        self.status_version
     }
 
-    /// Where this relay stands with its session.
+    /// The phase of this relay's session.
     #[must_use]
     pub fn phase(&self) -> PhaseName {
         self.session.phase
     }
 
-    /// How many shares each relay holds that holds any.
+    /// How many shares each relay holds, without those that hold none.
     fn held(&self) -> BTreeMap<&str, usize> {
         let mut held = BTreeMap::new();
-        for holder in self
-            .plan
-            .shares
-            .values()
-            .filter_map(|share| share.holder.as_deref())
-        {
+        let shares = self.plan.shares.values();
+        for holder in shares.filter_map(|share| share.holder.as_deref()) {
             *held.entry(holder).or_default() += 1;
         }
         held
@@ -173,7 +171,7 @@ impl Member {
             _ if unfit.is_empty() => FleetRelayState::Up,
             _ => FleetRelayState::Unfit,
         };
-        let told = FleetRelay {
+        let relay = FleetRelay {
             name: name.to_owned(),
             state,
             since_ms: entry.since,
@@ -190,11 +188,11 @@ impl Member {
         };
         RelayStatus {
             session: entry.session,
-            told,
+            told: relay,
         }
     }
 
-    /// Shares that a relay serves badly, by its own word or compared with others.
+    /// Shares that a relay serves badly, by its own report or compared with others.
     fn unfit_for(&self, name: &str, entry: &RelayEntry) -> BTreeMap<String, String> {
         let lacks = |(share, planned): (&String, &Planned)| {
             Some((share.clone(), planned.lacking.get(name)?.clone()))
@@ -204,21 +202,22 @@ impl Member {
         unfit
     }
 
-    /// Whether what etcd has under the name is of a process that was there before this one.
+    /// Whether the entries under a name in etcd are of a process that had the name before this one.
     fn is_of_another_process(&self, relay: &str, now: u64) -> bool {
         relay == self.config.relay && self.has_rival(now) && !self.session.has_begun()
     }
 
     fn share_status(&self, name: &str, planned: &Planned, now: u64) -> FleetShare {
-        let known = self.replica.shares.get(name).map(|known| &known.value);
-        let other = known.filter(|known| self.is_of_another_process(&known.relay, now));
-        if let Some(other) = other {
+        let entry = self.replica.shares.get(name).map(|entry| &entry.value);
+        if let Some(entry) = entry
+            && self.is_of_another_process(&entry.relay, now)
+        {
             return FleetShare {
                 name: name.to_owned(),
                 state: FleetShareState::Elsewhere,
-                relay: Some(other.relay.clone()),
-                since_ms: Some(other.at),
-                why: other.why.clone(),
+                relay: Some(entry.relay.clone()),
+                since_ms: Some(entry.at),
+                why: entry.why.clone(),
                 ..FleetShare::default()
             };
         }
@@ -227,10 +226,10 @@ impl Member {
             name: name.to_owned(),
             state,
             relay: planned.holder.as_deref().map(str::to_owned),
-            since_ms: known.map(|known| known.at),
-            why: known.map_or_else(String::new, |known| known.why.clone()),
+            since_ms: entry.map(|entry| entry.at),
+            why: entry.map_or_else(String::new, |entry| entry.why.clone()),
             standby: planned.standby.as_deref().map(str::to_owned),
-            problem: self.share_trouble(name, planned, state),
+            problem: self.share_problem(name, planned, state),
             ..FleetShare::default()
         }
     }
@@ -252,32 +251,28 @@ impl Member {
         FleetShareState::Shut
     }
 
-    fn share_trouble(
+    fn share_problem(
         &self,
         name: &str,
         planned: &Planned,
         state: FleetShareState,
     ) -> Option<String> {
-        let own = self.rules.failed.get(name);
-        let own = own.or_else(|| self.rules.fitness.down.get(name));
-        let own = own.or_else(|| self.rules.fitness.silent.get(name));
-        let lacks = planned
-            .holder
-            .as_ref()
-            .and_then(|holder| planned.lacking.get_key_value(holder));
-        let holder = planned.holder.as_deref();
-        let held = self
-            .replica
-            .shares
+        let rules = &self.rules;
+        let own = rules
+            .failed
             .get(name)
-            .map_or(0, |known| known.modified);
+            .or_else(|| rules.fitness.down.get(name))
+            .or_else(|| rules.fitness.silent.get(name));
+        let holder = planned.holder.as_ref();
+        let lacks = holder.and_then(|holder| planned.lacking.get_key_value(holder));
+        let entry = self.replica.shares.get(name);
+        let held_since = entry.map_or(0, |entry| entry.modified);
         let wish = self
             .replica
             .moved_to(name)
-            .filter(|wish| wish.modified > held);
-        let wish = wish
+            .filter(|wish| wish.modified > held_since)
             .map(|wish| wish.value.relay.as_str())
-            .filter(|wish| Some(*wish) != holder);
+            .filter(|wish| Some(*wish) != planned.holder.as_deref());
         match state {
             _ if self.session.phase == PhaseName::Starting => {
                 Some("who holds it is not known before etcd answers".to_owned())
@@ -287,8 +282,8 @@ impl Member {
             _ if lacks.is_some() => lacks.map(|(holder, what)| format!("{holder} {what}")),
             FleetShareState::Vacant if planned.standby.is_none() => {
                 let roles = self.rules.shares.get(name).into_iter().flatten();
-                let roles: Vec<_> = roles.map(String::as_str).collect();
-                Some(format!("no relay can take it (roles {})", roles.join(", ")))
+                let names: Vec<_> = roles.map(String::as_str).collect();
+                Some(format!("no relay can take it (roles {})", names.join(", ")))
             }
             FleetShareState::Vacant => Some(self.why_vacant(name)),
             _ if wish.is_some() => wish.map(|wish| format!("waits until {wish} can take it")),

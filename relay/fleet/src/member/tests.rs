@@ -1,5 +1,5 @@
 //! Whole fleets in virtual time: whatever is delayed, lost, stopped or killed, no share is open at
-//! two relays at once, and all are open again when the faults are over.
+//! two relays at once, and all are open again when the faults end.
 
 mod chance;
 mod deletions;
@@ -7,8 +7,8 @@ mod etcd;
 mod events;
 mod outages;
 mod records;
+mod reports;
 mod sim;
-mod telling;
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn settings(policy: OnIsolation) -> Settings {
     }
 }
 
-/// Lets something happen to somebody.
+/// Causes a random fault at a random host.
 fn harm(sim: &mut Sim) {
     let host = sim.random.range(0, sim.hosts.len() as u64) as usize;
     let time = match sim.random.range(0, 3) {
@@ -75,7 +75,7 @@ fn harm(sim: &mut Sim) {
     }
 }
 
-/// Runs `seconds` of faults. What went wrong, if anything did.
+/// Runs `seconds` of faults. The error is the violation, if there was one.
 fn run(seed: u64, settings: Settings, seconds: u64) -> Result<Sim, String> {
     let mut sim = Sim::new(seed, settings);
     sim.run_until(3000 * MS);
@@ -92,10 +92,10 @@ fn run(seed: u64, settings: Settings, seconds: u64) -> Result<Sim, String> {
     }
 }
 
-/// Heals, and says which shares are not open at one relay in time.
+/// Heals all faults. The error names shares that are not open at one relay in time.
 fn recovers(sim: &mut Sim) -> Result<(), String> {
     sim.heal();
-    // Those that leave or start have not begun to count yet.
+    // Relays that leave or start need more time.
     sim.run_until(sim.now + 2500 * MS + 3 * HOLD);
     if let Some(violation) = sim.violation.take() {
         return Err(violation);
@@ -228,8 +228,8 @@ proptest! {
     }
 }
 
-/// Finds a seed with which a broken guard opens a share twice. Clocks drift by almost what the
-/// margin allows, and much gets lost.
+/// Finds a seed with which a disabled guard opens a share twice. Clocks drift by almost as much as the
+/// margin allows, and much is lost.
 fn is_caught(fault: Fault) -> bool {
     let settings = |seed: u64, fault| Settings {
         fault,
@@ -240,7 +240,7 @@ fn is_caught(fault: Fault) -> bool {
     };
     let caught = |seed: &u64| run(*seed, settings(*seed, Some(fault)), 12).is_err();
     let seed = (0..200).find(caught);
-    // The same history is harmless as long as the guard stands.
+    // The same history is harmless with the guard in place.
     seed.is_some_and(|seed| run(seed, settings(seed, None), 12).is_ok())
 }
 

@@ -24,7 +24,7 @@ fn weights(relays: &[Candidate<'_>]) -> impl Iterator<Item = u32> + Clone {
 
 fn names<'a>(share: &str, relays: &[Candidate<'a>]) -> Vec<&'a str> {
     let order = order(share, relays).into_iter();
-    order.map(|place| relays[place].name).collect()
+    order.map(|index| relays[index].name).collect()
 }
 
 fn counts(relays: &[Candidate<'_>]) -> BTreeMap<String, usize> {
@@ -62,8 +62,8 @@ fn moves_only_the_shares_of_a_relay_that_goes() {
             .filter(|r| r.name != "relay-2")
             .collect();
         let after = names(&share, &without);
-        let left: Vec<_> = before.into_iter().filter(|n| *n != "relay-2").collect();
-        assert_eq!(left, after);
+        let remaining: Vec<_> = before.into_iter().filter(|n| *n != "relay-2").collect();
+        assert_eq!(remaining, after);
     }
 }
 
@@ -102,11 +102,11 @@ fn stays_the_same_for_ever() {
     let relays = relays(4);
     let first = |share| names(share, &relays)[0];
     let firsts = ["a", "b", "c", "d", "e", "f"].map(first);
-    let known = [
+    let expected = [
         "relay-1", "relay-2", "relay-3", "relay-2", "relay-1", "relay-1",
     ];
     assert_eq!(
-        firsts, known,
+        firsts, expected,
         "another order would split a fleet while it is upgraded"
     );
 }

@@ -1,4 +1,4 @@
-//! Rules that an operator applies, and what goes from etcd with those of before.
+//! Applies an operator's rules, and deletes what the previous ones left behind in etcd.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl Operator {
         dry_run: bool,
     ) -> Result<FleetChange, Error> {
         let before = self.store().current().await?;
-        // Where the key makes no sense or has gone, numbers go on from what is in force here.
+        // If the key is invalid or was deleted, numbers continue from the rules in force here.
         let generation = before
             .current
             .as_ref()
@@ -46,27 +46,19 @@ impl Operator {
         }
         let old = self.replaced(&before).await?;
         let policy = self.config.permitted;
-        let prepared = beside(move || prepare(&old, rules, generation + 1, policy)).await?;
         let Prepared {
             new,
             text,
-            applied,
+            mut applied,
             is_same,
-        } = prepared;
-        let mut applied = FleetChange {
-            generation,
-            ..applied
-        };
+        } = beside(move || prepare(&old, rules, generation + 1, policy)).await?;
+        applied.generation = generation;
         applied.warnings = self.warnings(&new);
         if dry_run {
             return Ok(applied);
         }
-        if is_same
-            && before
-                .current
-                .as_ref()
-                .is_some_and(|it| it.hash == text.hash)
-        {
+        let stored = before.current.as_ref();
+        if is_same && stored.is_some_and(|stored| stored.hash == text.hash) {
             self.store().put_chunks(&text).await?;
             return Ok(applied);
         }
@@ -79,12 +71,12 @@ impl Operator {
             by: Current::author(by.as_deref(), &self.config.relay),
         };
         let revision = self.store().replace(&before, &text, &current).await?;
-        self.forget_others(&new, revision).await;
+        self.delete_removed(&new, revision).await;
         applied.generation = new.generation;
         Ok(applied)
     }
 
-    /// The rules that others are to replace; where they cannot be read, they are replaced all the same.
+    /// The rules that are to be replaced; if they cannot be read, they are replaced all the same.
     async fn replaced(&self, before: &Read) -> Result<Vec<RuleDocument>, Error> {
         let Some(current) = &before.current else {
             return Ok(Vec::new());
@@ -98,30 +90,27 @@ impl Operator {
         }
     }
 
-    /// Takes away what stands in etcd of shares that neither these rules have nor those before, as long as
-    /// these rules stand. Whoever finds no holder opens at once: so the holder of before must have read
-    /// that the share has gone, or its session be over.
-    async fn forget_others(&self, new: &Rules, since: i64) {
+    /// Deletes from etcd the shares that neither these rules have nor the previous ones, while these rules
+    /// are current. A relay that sees no holder opens at once, so the last holder must have read that the
+    /// share was removed, or its session must have ended.
+    async fn delete_removed(&self, new: &Rules, since: i64) {
         if self.rules.generation + 1 != new.generation {
-            // What others have read meanwhile is not known here.
+            // It is not known here which rules the others have read meanwhile.
             return;
         }
         let (old, new) = (self.rules.shares(), new.shares());
-        let is_gone = |share: &str| !old.contains_key(share) && !new.contains_key(share);
+        let is_unused = |share: &str| !old.contains_key(share) && !new.contains_key(share);
         for kind in ["shares/", "moves/"] {
             let range = KeyRange::prefix(format!("{}{kind}", self.keys.prefix()));
-            let Ok(found) = self
-                .client
-                .list(range, RangeOptions::default(), PATIENCE)
-                .await
-            else {
+            let listed = self.client.list(range, RangeOptions::default(), PATIENCE);
+            let Ok(listed) = listed.await else {
                 return;
             };
-            for found in found.keys {
-                let key = String::from_utf8_lossy(&found.key).into_owned();
+            for entry in listed.keys {
+                let key = String::from_utf8_lossy(&entry.key).into_owned();
                 let guard = match self.keys.parse(&key) {
-                    Ok(Key::Share(share)) if is_gone(&share) => self.has_let_go(&key, &found.value),
-                    Ok(Key::Move(share)) if is_gone(&share) => Some(Txn::new()),
+                    Ok(Key::Share(share)) if is_unused(&share) => self.released(&key, &entry.value),
+                    Ok(Key::Move(share)) if is_unused(&share) => Some(Txn::new()),
                     _ => None,
                 };
                 let Some(guard) = guard else {
@@ -133,7 +122,7 @@ impl Operator {
                     .when(Compare::mod_revision(
                         key.as_str(),
                         Is::Equal,
-                        found.mod_revision,
+                        entry.mod_revision,
                     ))
                     .then(Op::delete(KeyRange::key(key)));
                 if let Err(error) = self.client.txn(txn, PATIENCE).await {
@@ -144,14 +133,13 @@ impl Operator {
         }
     }
 
-    /// On what condition the holder of a share that has gone from the rules forwards it no more; `None`: it
-    /// may do so still.
-    fn has_let_go(&self, key: &str, value: &[u8]) -> Option<Txn> {
+    /// The condition on which the holder of a share that was removed from the rules no longer forwards it;
+    /// `None`: it may still do so.
+    fn released(&self, key: &str, value: &[u8]) -> Option<Txn> {
         let entry = ShareEntry::read(key, value).ok()?;
-        let holder = self.status.member.relays.get(&entry.relay);
-        let knows = |generation| generation >= self.rules.generation;
-        if holder
-            .is_some_and(|holder| holder.session >= entry.session && knows(holder.told.generation))
+        if let Some(holder) = self.status.member.relays.get(&entry.relay)
+            && holder.session >= entry.session
+            && holder.told.generation >= self.rules.generation
         {
             return Some(Txn::new());
         }
@@ -160,7 +148,7 @@ impl Operator {
         Some(Txn::new().when(Compare::create_revision(beat, Is::NotEqual, session)))
     }
 
-    /// What keeps a share from being as safe as a fleet's can be.
+    /// Warnings about shares that no relay, or only one, can serve.
     fn warnings(&self, rules: &Rules) -> Vec<String> {
         let (mut nobody, mut sole) = (BTreeMap::new(), BTreeMap::new());
         for (share, roles) in rules.shares() {
@@ -196,8 +184,8 @@ fn prepare(
     generation: u64,
     policy: Policy,
 ) -> Result<Prepared, Error> {
-    let new = Rules::new(generation, rules, policy);
-    let new = new.map_err(|problems| Error::invalid(problems.to_string()))?;
+    let new = Rules::new(generation, rules, policy)
+        .map_err(|problems| Error::invalid(problems.to_string()))?;
     let text = Text::of(&new.documents).map_err(|error| Error::invalid(error.to_string()))?;
     Ok(Prepared {
         applied: compare(old, &new.documents),
@@ -214,13 +202,11 @@ fn shares(count: usize) -> String {
     }
 }
 
-/// What changes, by the names of rules.
+/// The changes, by the names of rules.
 fn compare(old: &[RuleDocument], new: &[RuleDocument]) -> FleetChange {
-    let by_name = |rules: &'_ [RuleDocument]| -> BTreeMap<String, RuleDocument> {
-        let rules = rules.iter();
-        rules
-            .map(|rule| (rule.name.clone(), rule.clone()))
-            .collect()
+    let by_name = |rules: &[RuleDocument]| -> BTreeMap<String, RuleDocument> {
+        let pairs = rules.iter().map(|rule| (rule.name.clone(), rule.clone()));
+        pairs.collect()
     };
     let (old, new) = (by_name(old), by_name(new));
     let mut applied = FleetChange::default();
@@ -231,7 +217,7 @@ fn compare(old: &[RuleDocument], new: &[RuleDocument]) -> FleetChange {
             Some(_) => applied.unchanged += 1,
         }
     }
-    let gone = old.into_keys().filter(|name| !new.contains_key(name));
-    applied.removed = gone.collect();
+    let removed = old.into_keys().filter(|name| !new.contains_key(name));
+    applied.removed = removed.collect();
     applied
 }

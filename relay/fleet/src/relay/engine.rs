@@ -1,5 +1,5 @@
-//! The main loop of a relay: it gives the member what happens and carries out what the member decides.
-//! One thread, which waits for nothing but the next event; requests run beside it.
+//! The main loop of a relay: it passes inputs to the member and carries out the member's commands. It
+//! runs on one thread, which only ever waits for the next event; requests run as tasks of their own.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -15,13 +15,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::installer::Wanted;
-use super::operator::{Operator, Order};
+use super::operator::{Operator, Request};
 use super::outage::Outage;
 use super::peering::Peering;
-use super::received::{Received, Taken};
+use super::received::{OwnSocket, Received};
 use super::retained::Retained;
 use super::tasks::spawn;
-use super::watching::{BeatOrder, Follower};
+use super::watching::{Follower, WatchCommand};
 use super::{Config, Status, status, transactions};
 use crate::host::{Event, Fitness, Host};
 use crate::keys::{Key, Keys};
@@ -30,28 +30,28 @@ use crate::peers::Message;
 use crate::record::{Recorder, without_secret};
 use crate::rules::Rules;
 
-/// How often the member is told that time has passed.
+/// How often the member gets a tick.
 const TICK: Duration = Duration::from_nanos(crate::member::TICK_NS);
-/// How often the daemon is asked how it does.
-const LOOK: Duration = Duration::from_millis(100);
-/// So many notifications are acted on together, at most.
-const TOGETHER: usize = 64;
-/// Looks between two that publish what is known, if that has changed, and how many shares make it one more.
-const PUBLISHED: u32 = 2;
-const PUBLISHED_SHARES: usize = 100;
-/// The same, if only time has passed: it is as much to say with a thousand shares.
-const REPEATED: u32 = 10;
-/// Looks between two that tell the others what was counted here.
-const COUNTED: u32 = 50;
+/// How often the daemon is sampled.
+const SAMPLE: Duration = Duration::from_millis(100);
+/// Most notifications that are handled before the member decides.
+const BATCH_MAX: usize = 64;
+/// Samples between two publications of a changed status, and how many shares add one more.
+const PUBLISH_SAMPLES: u32 = 2;
+const PUBLISH_SHARES: usize = 100;
+/// The same for an unchanged status, which costs as much with a thousand shares.
+const REPUBLISH_SAMPLES: u32 = 10;
+/// Samples between two publications of this relay's counters.
+const COUNTERS_SAMPLES: u32 = 50;
 
-/// What the engine receives from.
+/// The channels that the engine receives from.
 pub(super) struct Receivers {
-    /// Its own tasks; each has few things under way at a time.
+    /// From its own tasks; each has few things under way at a time.
     pub(super) received: mpsc::UnboundedReceiver<Received>,
-    /// The other relays: few wait, so that a flood of datagrams waits in the kernel.
+    /// From the other relays: a short queue, so that a flood of datagrams waits in the kernel.
     pub(super) peers: mpsc::Receiver<(Message, SocketAddr)>,
-    /// Whoever has the [`super::Relay`]; the engine ends when nobody has it any more.
-    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    /// From the owners of the [`super::Relay`]; the engine ends when the last one is dropped.
+    pub(super) requests: mpsc::UnboundedReceiver<Request>,
 }
 
 /// A relay's engine.
@@ -64,65 +64,65 @@ pub(super) struct Engine {
     pub(super) recorder: Recorder,
     pub(super) retained: Retained,
     pub(super) rules: Arc<Rules>,
-    /// What said that those are the rules.
+    /// The value of `rules/current` that named these rules.
     pub(super) current: Option<crate::keys::Current>,
-    /// Which rules etcd says there are, while they are not those above.
+    /// The rules that etcd names, while they are not yet in use.
     pub(super) reading: Option<crate::keys::Current>,
-    /// The same, if they could not be read, and at which look they are asked for again.
+    /// The same, if they could not be read, and the sample at which they are read again.
     pub(super) unread: Option<(crate::keys::Current, u32)>,
-    /// The member's changes that were published last.
-    pub(super) told: u64,
-    /// How often was looked.
-    pub(super) looks: u32,
-    /// What the member was told the calendar said when this host started.
+    /// The version of the member's status that was last published.
+    pub(super) published_version: u64,
+    /// Counts the samples.
+    pub(super) samples: u32,
+    /// The calendar's time at boot, as the member has it.
     pub(super) boot_unix_ms: u64,
     pub(super) received: mpsc::UnboundedSender<Received>,
-    pub(super) beats: mpsc::UnboundedSender<BeatOrder>,
+    pub(super) watches: mpsc::UnboundedSender<WatchCommand>,
     pub(super) wanted: watch::Sender<Wanted>,
-    /// Whether rules of it are not told yet: they go with what the member decides by them.
+    /// Whether `wanted` has rules without a notification: that follows the member's decision on them.
     pub(super) has_new_rules: bool,
     pub(super) peers: Peering,
-    /// Until it is known where the others reach this relay.
+    /// `Some` until the address is known at which the others reach this relay.
     pub(super) follower: Option<Follower>,
-    /// Where the question came from that is being answered.
-    pub(super) asker: Option<SocketAddr>,
+    /// The sender of the question that is being answered.
+    pub(super) requester: Option<SocketAddr>,
     pub(super) published: watch::Sender<Arc<Status>>,
     pub(super) leaving: Vec<oneshot::Sender<()>>,
     pub(super) fitness: Fitness,
     pub(super) tally: status::Tally,
     pub(super) outage: Outage,
-    pub(super) is_asking: Rc<Cell<bool>>,
-    pub(super) is_counting: Rc<Cell<bool>>,
+    pub(super) is_checking_alive: Rc<Cell<bool>>,
+    pub(super) is_publishing_counters: Rc<Cell<bool>>,
 }
 
-/// What the calendar said, as it stands now, when this host's CLOCK_BOOTTIME was 0, in ms since 1970.
+/// The time when this host's CLOCK_BOOTTIME was 0, by the calendar of now, in ms since 1970.
 pub(super) fn boot_unix_ms() -> u64 {
     realtime_ms().saturating_sub(boottime_ns() / 1_000_000)
 }
 
 impl Engine {
-    /// Runs until nobody has the relay any more.
+    /// Runs until the last owner has dropped the relay.
     pub(super) async fn run(mut self, mut receivers: Receivers) {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sample = interval(SAMPLE);
+        sample.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                order = receivers.orders.recv() => match order {
-                    Some(order) => self.carry_out_order(order),
+                request = receivers.requests.recv() => match request {
+                    Some(request) => self.carry_out_request(request),
                     None => return,
                 },
                 Some(received) = receivers.received.recv() => self.receive_all(received, &mut receivers.received),
                 Some((message, from)) = receivers.peers.recv() => self.receive_peer(message, from),
-                _ = tick.tick() => self.tell(Input::Tick),
-                _ = look.tick() => self.look(),
+                _ = tick.tick() => self.handle(Input::Tick),
+                _ = sample.tick() => self.sample(),
             }
         }
     }
 
-    /// Takes part, now that it is known where the others reach this relay.
-    fn take_own(&mut self, (at, socket): Taken) {
+    /// Takes part, now that the address is known at which the others reach this relay.
+    fn use_own_socket(&mut self, (at, socket): OwnSocket) {
         if at.ip().is_loopback() {
             tracing::info!(
                 "the relays of other hosts cannot reach this one at {at}; give peer in [fleet] where \
@@ -139,18 +139,18 @@ impl Engine {
     fn receive_peer(&mut self, message: Message, from: SocketAddr) {
         match message {
             Message::Question(question) => {
-                self.asker = Some(from);
-                self.tell(Input::Question(question));
-                self.asker = None;
+                self.requester = Some(from);
+                self.handle(Input::Question(question));
+                self.requester = None;
             }
-            Message::Answer(answer) => self.tell(Input::Answer(answer)),
+            Message::Answer(answer) => self.handle(Input::Answer(answer)),
         }
     }
 
-    /// Receives what has come meanwhile too, and acts on all of it: who is late catches up.
+    /// Receives everything that has arrived meanwhile, too, and then decides: so a late engine catches up.
     fn receive_all(&mut self, first: Received, more: &mut mpsc::UnboundedReceiver<Received>) {
         self.receive(first);
-        for _ in 1..TOGETHER {
+        for _ in 1..BATCH_MAX {
             let Ok(received) = more.try_recv() else {
                 break;
             };
@@ -165,7 +165,7 @@ impl Engine {
                 self.note(&input);
                 self.take(input);
             }
-            Received::Own(taken) => self.take_own(taken),
+            Received::Own(own) => self.use_own_socket(own),
             Received::Away(error) => self.note_away(&error),
             Received::Rules(read) => self.take_rules(read),
             Received::Installed(number, input) => {
@@ -176,25 +176,25 @@ impl Engine {
         }
     }
 
-    /// Notes why etcd is of no use. A relay with a session learns it from what becomes of its beats.
+    /// Notes why etcd is unavailable. A relay with a session reports that only once its beats fail.
     fn note_away(&mut self, error: &etcd::Error) {
         let why = status::away(error);
         let has_session = self.member.phase() == PhaseName::Joined;
-        let is_away = !has_session || self.outage.is_told();
-        if is_away && self.outage.is_news(&why, Instant::now()) {
+        let is_away = !has_session || self.outage.is_reported();
+        if is_away && self.outage.should_report(&why, Instant::now()) {
             self.host.tell(Event::EtcdAway { why: why.clone() });
         }
         self.tally.away(why);
         self.take(Input::EtcdReachable(false));
     }
 
-    /// Tells the member, and does what it decides.
-    pub(super) fn tell(&mut self, input: Input) {
+    /// Passes an input to the member, and carries out what it decides.
+    pub(super) fn handle(&mut self, input: Input) {
         self.take(input);
         self.act();
     }
 
-    /// Tells the member, which is asked later.
+    /// Passes an input to the member, which decides later.
     pub(super) fn take(&mut self, input: Input) {
         let (now, input) = (boottime_ns(), without_secret(&self.keys, input));
         self.recorder.took(now, &input);
@@ -220,19 +220,19 @@ impl Engine {
                 txn,
                 give_up_ns,
             } => self.begin_transaction(id, txn, give_up_ns),
-            Command::WatchBeat { relay } => drop(self.beats.send(BeatOrder::Watch(relay))),
-            Command::ListAgain => drop(self.beats.send(BeatOrder::ListAgain)),
-            Command::UnwatchBeat { relay } => drop(self.beats.send(BeatOrder::Unwatch(relay))),
+            Command::WatchBeat { relay } => drop(self.watches.send(WatchCommand::Watch(relay))),
+            Command::ListAgain => drop(self.watches.send(WatchCommand::ListAgain)),
+            Command::UnwatchBeat { relay } => drop(self.watches.send(WatchCommand::Unwatch(relay))),
             Command::Ask { peer, question } => self.peers.send(peer, Message::Question(question)),
             Command::Answer(answer) => {
-                if let Some(asker) = self.asker {
-                    self.peers.send(asker, Message::Answer(answer));
+                if let Some(requester) = self.requester {
+                    self.peers.send(requester, Message::Answer(answer));
                 }
             }
             Command::Gate { share, until } => self.host.set_gate(&share, until),
             Command::Install { shares } => self.want(shares),
-            Command::SaveSession(session) => self.retained.keep_session(session),
-            Command::Event(event) => self.tell_people(event),
+            Command::SaveSession(session) => self.retained.save_session(session),
+            Command::Event(event) => self.report(event),
         }
     }
 
@@ -263,21 +263,19 @@ impl Engine {
         });
     }
 
-    /// Notes what of an input concerns others than the member.
+    /// Handles what in an input concerns the engine itself.
     fn note(&mut self, input: &Input) {
         match input {
             Input::Listed { keys, .. } => {
                 self.tally.back();
                 self.take(Input::EtcdReachable(true));
-                for found in keys {
-                    self.note_key(found);
-                }
+                keys.iter().for_each(|kv| self.note_key(kv));
                 self.peers.make_secret(&self.client, &self.keys);
             }
             Input::Changed { changes, .. } => {
                 for change in changes {
-                    if let Change::Put(found) = change {
-                        self.note_key(found);
+                    if let Change::Put(kv) = change {
+                        self.note_key(kv);
                     }
                 }
             }
@@ -290,21 +288,21 @@ impl Engine {
         }
     }
 
-    fn note_key(&mut self, found: &KeyValue) {
-        match self.keys.parse(&found.key) {
-            Ok(Key::Settings) => self.peers.take_settings(found),
-            Ok(Key::Rules) => self.read_rules(found),
+    fn note_key(&mut self, kv: &KeyValue) {
+        match self.keys.parse(&kv.key) {
+            Ok(Key::Settings) => self.peers.take_settings(kv),
+            Ok(Key::Rules) => self.read_rules(kv),
             _ => {}
         }
     }
 
-    /// Looks how the daemon does, and says how the relay does.
-    fn look(&mut self) {
-        let looks = self.looks;
-        self.looks = looks.wrapping_add(1);
+    /// Samples the daemon, and publishes the status of the relay.
+    fn sample(&mut self) {
+        let samples = self.samples;
+        self.samples = samples.wrapping_add(1);
         self.act();
         self.recorder.checkpoint(boottime_ns(), &self.member);
-        self.ask_whether_alive();
+        self.check_alive();
         let boot_unix_ms = boot_unix_ms();
         if boot_unix_ms.abs_diff(self.boot_unix_ms) >= 1000 {
             self.boot_unix_ms = boot_unix_ms;
@@ -313,48 +311,52 @@ impl Engine {
         let fitness = self.host.fitness();
         if fitness != self.fitness {
             self.fitness.clone_from(&fitness);
-            self.tell(Input::Fitness(fitness));
+            self.handle(Input::Fitness(fitness));
         }
-        let news = self.member.news();
-        let has_changed = news != self.told;
-        let many = (self.rules.shares().len() / PUBLISHED_SHARES) as u32;
-        let every = if has_changed { PUBLISHED } else { REPEATED } + many;
-        if looks.is_multiple_of(every) {
-            self.told = news;
+        let version = self.member.status_version();
+        let has_changed = version != self.published_version;
+        let interval = if has_changed {
+            PUBLISH_SAMPLES
+        } else {
+            REPUBLISH_SAMPLES
+        };
+        let more = (self.rules.shares().len() / PUBLISH_SHARES) as u32;
+        if samples.is_multiple_of(interval + more) {
+            self.published_version = version;
             self.publish();
         }
-        if looks.is_multiple_of(COUNTED) {
-            self.tell_counters();
+        if samples.is_multiple_of(COUNTERS_SAMPLES) {
+            self.publish_counters();
             self.peers.make_secret(&self.client, &self.keys);
         }
         self.read_rules_again();
     }
 
-    fn ask_whether_alive(&self) {
-        if self.is_asking.replace(true) {
+    fn check_alive(&self) {
+        if self.is_checking_alive.replace(true) {
             return;
         }
         let (host, received) = (Arc::clone(&self.host), self.received.clone());
-        let is_asking = Rc::clone(&self.is_asking);
+        let is_checking_alive = Rc::clone(&self.is_checking_alive);
         spawn(async move {
             host.alive().await;
-            is_asking.set(false);
+            is_checking_alive.set(false);
             let _ = received.send(Received::Input(Input::Alive));
         });
     }
 
-    /// Says what is known, to whoever asks.
+    /// Publishes the status to the owners of the relay.
     pub(super) fn publish(&self) {
         let now = boottime_ns();
         let status = status::of(self.member.status(now), &self.rules, &self.tally);
         self.published.send_replace(Arc::new(status));
     }
 
-    fn tell_counters(&self) {
-        if self.is_counting.replace(true) {
+    fn publish_counters(&self) {
+        if self.is_publishing_counters.replace(true) {
             return;
         }
-        let is_counting = Rc::clone(&self.is_counting);
+        let is_publishing = Rc::clone(&self.is_publishing_counters);
         let (client, host) = (self.client.clone(), Arc::clone(&self.host));
         let key = self.keys.text(&Key::Counters(self.config.relay.clone()));
         spawn(async move {
@@ -364,22 +366,22 @@ impl Engine {
             if let Err(error) = client.put(key, value, limit).await {
                 tracing::debug!(%error, "counters are not told");
             }
-            is_counting.set(false);
+            is_publishing.set(false);
         });
     }
 
-    fn carry_out_order(&mut self, order: Order) {
-        if let Order::Leave(done) = order {
+    fn carry_out_request(&mut self, request: Request) {
+        if let Request::Leave(done) = request {
             if matches!(self.member.phase(), PhaseName::Starting | PhaseName::Left) {
-                // It never took part, or does no more.
+                // It never took part, or no longer does.
                 let _ = done.send(());
                 return;
             }
             self.leaving.push(done);
-            self.tell(Input::Leave);
+            self.handle(Input::Leave);
             return;
         }
-        if let Order::Record(last, done) = order {
+        if let Request::Record(last, done) = request {
             let from = boottime_ns().saturating_sub(last.as_nanos() as u64);
             let _ = done.send(Ok(self.recorder.file(from)));
             return;
@@ -393,15 +395,16 @@ impl Engine {
             current: self.current.clone(),
             status: Arc::clone(&self.published.borrow()),
         };
-        spawn(operator.carry_out(order));
+        spawn(operator.carry_out(request));
     }
 
-    fn tell_people(&mut self, event: FleetEvent) {
+    /// Adds an event of the member to the daemon's event log, if it belongs there.
+    fn report(&mut self, event: FleetEvent) {
         let own = self.config.relay.clone();
         let event = match event {
             FleetEvent::Joined { session } => {
                 tracing::info!(relay = own, session, "takes part in the fleet");
-                if self.outage.is_over() {
+                if self.outage.end() {
                     self.host.tell(Event::EtcdBack);
                 }
                 return;
@@ -419,12 +422,12 @@ impl Engine {
             }
             FleetEvent::EtcdAway => {
                 let reason = self.tally.reason().unwrap_or_default();
-                self.outage.was_told(reason, Instant::now());
-                let why = self.tally.why_unheard();
+                self.outage.note_reported(reason, Instant::now());
+                let why = self.tally.why_unacknowledged();
                 Some(Event::EtcdAway { why })
             }
             FleetEvent::EtcdBack => {
-                self.outage.is_over();
+                self.outage.end();
                 Some(Event::EtcdBack)
             }
             other => status::event(other, own),

@@ -1,5 +1,5 @@
-//! Has the daemon compile and join what the member wants, one set after the other; sets that come
-//! while one is under way make way for the newest.
+//! Has the daemon compile and join the shares that the member wants, one set after the other; of the sets
+//! that arrive while one is being installed only the newest is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::host::Host;
 use crate::member::Input;
 use crate::rules::Rules;
 
-/// Before what the daemon has refused is tried again.
+/// Pause before a set that the daemon has refused is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is to be installed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
-    /// Counts the changes: what is installed for an earlier one is not what is wanted.
+    /// Counts the changes: results for an earlier one are outdated.
     pub(super) number: u64,
     pub(super) rules: Arc<Rules>,
-    /// `None`: the member has not said it yet, and what a process before this one left stays.
+    /// `None`: the member has not decided yet, and the rules that a former process left stay.
     pub(super) shares: Option<BTreeSet<String>>,
 }
 
@@ -37,23 +37,23 @@ pub(super) async fn run(
     if wanted.changed().await.is_err() {
         return;
     }
-    // Of which rules it is told whose they are: with the first that come here of a set, since shares that
-    // change hands later are nobody's doing.
-    let mut known = None;
+    // The last generation whose author was passed on: that happens with its first installation only, since
+    // nobody applied the shares that change hands later.
+    let mut attributed = None;
     loop {
-        let now = wanted.borrow_and_update().clone();
+        let target = wanted.borrow_and_update().clone();
         let mut is_refused = false;
-        if let Some(shares) = now.shares {
-            let rules = Some(now.rules.generation);
-            let by = (rules != known).then(|| now.rules.by.clone());
-            let (documents, failed) = now.rules.on_host(&shares, &interfaces);
-            let is_some = !documents.is_empty();
+        if let Some(shares) = target.shares {
+            let generation = Some(target.rules.generation);
+            let by = (generation != attributed).then(|| target.rules.by.clone());
+            let (documents, failed) = target.rules.on_host(&shares, &interfaces);
+            let is_empty = documents.is_empty();
             let installed;
             (installed, is_refused) = install(&*host, (documents, by), shares, failed).await;
-            if is_some && !is_refused {
-                known = rules;
+            if !is_empty && !is_refused {
+                attributed = generation;
             }
-            let received = Received::Installed(now.number, installed);
+            let received = Received::Installed(target.number, installed);
             if engine.send(received).is_err() {
                 return;
             }
@@ -67,7 +67,7 @@ pub(super) async fn run(
     }
 }
 
-/// Installs, and says whether the daemon has refused all of it.
+/// Installs a set of rules; returns the result, and whether the daemon has refused all of them.
 async fn install(
     host: &dyn Host,
     (documents, by): (Vec<RuleDocument>, Option<String>),

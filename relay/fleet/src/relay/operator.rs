@@ -1,4 +1,4 @@
-//! What operators ask of the fleet: each is a write to etcd, which the relays then follow.
+//! Requests of operators: each is a write to etcd, which the relays then follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,11 +27,11 @@ const BATCH: usize = 100;
 
 type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// What is asked.
+/// A request to the fleet.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum Request {
     Leave(oneshot::Sender<()>),
-    /// What the member was given, of so long.
+    /// The inputs of the member in the last `Duration`.
     Record(Duration, Reply<Vec<u8>>),
     Counters(oneshot::Sender<Status>),
     Rules(Reply<FleetRules>),
@@ -48,40 +48,40 @@ pub(super) enum Order {
     Fence(String, Reply<()>),
 }
 
-/// Who carries it out, with what was known then.
+/// Carries a request out, with the state at the time of the request.
 pub(super) struct Operator {
     pub(super) client: Client,
     pub(super) keys: Keys,
     pub(super) config: Arc<Config>,
     pub(super) rules: Arc<Rules>,
-    /// What said that those are the rules.
+    /// The value of `rules/current` that named these rules.
     pub(super) current: Option<Current>,
     pub(super) status: Arc<Status>,
 }
 
 impl Operator {
-    /// Whoever asked may have gone away; that changes nothing.
-    pub(super) async fn carry_out(self, order: Order) {
-        match order {
-            // The engine's own.
-            Order::Leave(_) | Order::Record(..) => {}
-            Order::Counters(reply) => drop(reply.send(self.with_counters().await)),
-            Order::Rules(reply) => drop(reply.send(self.stored().await)),
-            Order::Apply {
+    /// Carries a request out, whether or not the requester still waits for the reply.
+    pub(super) async fn carry_out(self, request: Request) {
+        match request {
+            // The engine handles these itself.
+            Request::Leave(_) | Request::Record(..) => {}
+            Request::Counters(reply) => drop(reply.send(self.with_counters().await)),
+            Request::Rules(reply) => drop(reply.send(self.stored().await)),
+            Request::Apply {
                 by,
                 rules,
                 expected,
                 dry_run,
                 reply,
             } => drop(reply.send(self.apply(by, rules, expected, dry_run).await)),
-            Order::Drain(relay, drained, reply) => {
+            Request::Drain(relay, drained, reply) => {
                 drop(reply.send(self.drain(&relay, drained).await));
             }
-            Order::Move(names, relay, reply) => {
+            Request::Move(names, relay, reply) => {
                 drop(reply.send(self.move_to(&names, &relay).await));
             }
-            Order::Rebalance(reply) => drop(reply.send(self.rebalance().await)),
-            Order::Fence(relay, reply) => drop(reply.send(self.fence(&relay).await)),
+            Request::Rebalance(reply) => drop(reply.send(self.rebalance().await)),
+            Request::Fence(relay, reply) => drop(reply.send(self.fence(&relay).await)),
         }
     }
 
@@ -89,7 +89,7 @@ impl Operator {
         Store::new(self.client.clone(), self.keys.clone())
     }
 
-    /// What is known, and what each relay counted as it last told.
+    /// The status with the last published counters of each relay.
     async fn with_counters(&self) -> Status {
         let mut status = Status::clone(&self.status);
         if !status.member.etcd_reachable {
@@ -99,13 +99,13 @@ impl Operator {
         let options = RangeOptions::default();
         let read = self.client.range(range, options, PATIENCE / 5);
         let (read, ()) = futures::join!(read, self.ask_etcd(&mut status));
-        for found in read.map(|read| read.keys).unwrap_or_default() {
-            let key = String::from_utf8_lossy(&found.key).into_owned();
+        for entry in read.map(|read| read.keys).unwrap_or_default() {
+            let key = String::from_utf8_lossy(&entry.key).into_owned();
             let Ok(Key::Counters(relay)) = self.keys.parse(&key) else {
                 continue;
             };
             let counters: Result<BTreeMap<String, FleetCounters>, _> =
-                serde_json::from_slice(&found.value);
+                serde_json::from_slice(&entry.value);
             if let Ok(counters) = counters {
                 status.counters.insert(relay, counters);
             }
@@ -113,13 +113,13 @@ impl Operator {
         status
     }
 
-    /// What etcd says of itself, by the first of its members that answers.
+    /// Fills in etcd's own status, from the first of its members that answers.
     async fn ask_etcd(&self, status: &mut Status) {
         for endpoint in self.client.endpoints() {
-            if let Ok(told) = self.client.status(endpoint, PATIENCE / 10).await {
+            if let Ok(member) = self.client.status(endpoint, PATIENCE / 10).await {
                 status.etcd.endpoint = Some(endpoint.to_string());
-                status.etcd.version = Some(told.version);
-                status.etcd.db_bytes = Some(told.db_bytes);
+                status.etcd.version = Some(member.version);
+                status.etcd.db_bytes = Some(member.db_bytes);
                 return;
             }
         }
@@ -127,7 +127,7 @@ impl Operator {
 
     async fn stored(&self) -> Result<FleetRules, Error> {
         let Some(current) = self.store().current().await?.current else {
-            // Where the key has gone, those that are in force here.
+            // If the key is invalid or was deleted, the rules that are in force here.
             return Ok(FleetRules {
                 generation: self.rules.generation,
                 rules: self.rules.documents.clone(),
@@ -149,7 +149,7 @@ impl Operator {
         beside(read).await
     }
 
-    /// Relays that have these roles.
+    /// Live relays that have these roles.
     pub(super) fn able<'a>(&'a self, roles: &'a BTreeSet<String>) -> impl Iterator<Item = &'a str> {
         let has = |relay: &FleetRelay| roles.iter().all(|role| relay.roles.contains(role));
         let relays = self.status.member.relays.iter();
@@ -162,9 +162,9 @@ impl Operator {
         if self.status.member.relays.contains_key(relay) {
             return Ok(());
         }
-        let known = listed(self.status.member.relays.keys().cloned());
+        let names = listed(self.status.member.relays.keys().cloned());
         Err(Error::not_found(format!(
-            "no relay of the fleet is called {relay:?}; there are: {known}"
+            "no relay of the fleet is called {relay:?}; there are: {names}"
         )))
     }
 
@@ -206,15 +206,11 @@ impl Operator {
     async fn put_moves(&self, moves: impl Iterator<Item = (&str, &str)>) -> Result<(), Error> {
         let put = |(share, relay): (&str, &str)| {
             let key = self.keys.text(&Key::Move(share.to_owned()));
-            let relay = relay.to_owned();
-            Op::put(
-                key,
-                Move {
-                    relay,
-                    at: realtime_ms(),
-                }
-                .write(),
-            )
+            let entry = Move {
+                relay: relay.to_owned(),
+                at: realtime_ms(),
+            };
+            Op::put(key, entry.write())
         };
         let puts: Vec<Op> = moves.map(put).collect();
         for batch in puts.chunks(BATCH) {
@@ -224,12 +220,13 @@ impl Operator {
         Ok(())
     }
 
-    /// Asks for each share that does not lie where placement would put all of them now.
+    /// Moves each share that is not where placement would put all of them now.
     async fn rebalance(&self) -> Result<Vec<String>, Error> {
         let shares = self.rules.shares();
-        let all = self.status.member.relays.values().map(|relay| &relay.told);
-        let takers = all.filter(|relay| is_alive(relay) && relay.state != FleetRelayState::Drained);
-        let takers: Vec<_> = takers
+        let relays = self.status.member.relays.values();
+        let takers: Vec<_> = relays
+            .map(|relay| &relay.told)
+            .filter(|relay| is_alive(relay) && relay.state != FleetRelayState::Drained)
             .map(|relay| Candidate {
                 name: &relay.name,
                 weight: relay.weight,
@@ -239,11 +236,11 @@ impl Operator {
         let mut moves = Vec::new();
         for (share, roles) in shares {
             let able: BTreeSet<&str> = self.able(roles).collect();
-            let order = order(share, &takers).into_iter();
-            let order = order.filter(|place| able.contains(takers[*place].name));
-            let holder = self.status.member.shares.get(share);
-            let holder = holder.and_then(|share| share.relay.as_deref());
-            match loads.take(order).map(|taker| takers[taker].name) {
+            let preferred = order(share, &takers).into_iter();
+            let able_takers = preferred.filter(|index| able.contains(takers[*index].name));
+            let status = self.status.member.shares.get(share);
+            let holder = status.and_then(|share| share.relay.as_deref());
+            match loads.take(able_takers).map(|taker| takers[taker].name) {
                 Some(to) if Some(to) != holder => moves.push((share.as_str(), to)),
                 _ => {}
             }
@@ -263,10 +260,10 @@ impl Operator {
         let options = RangeOptions::default();
         let read = self.client.range(range, options, PATIENCE).await?;
         let found = read.keys.first();
-        // One whose entry makes no sense, or was deleted, is known by what it holds.
+        // If the entry is invalid or was deleted, the session is known from the shares that it holds.
         let session = self.status.member.relays[relay].session;
         let mut value = found
-            .and_then(|found| RelayEntry::read(&entry, &found.value).ok())
+            .and_then(|kv| RelayEntry::read(&entry, &kv.value).ok())
             .unwrap_or_else(|| RelayEntry::unknown(session, 0));
         value.fenced = true;
         value.since = realtime_ms();
@@ -276,7 +273,7 @@ impl Operator {
             .when(Compare::mod_revision(
                 entry.as_str(),
                 Is::Equal,
-                found.map_or(0, |found| found.mod_revision),
+                found.map_or(0, |kv| kv.mod_revision),
             ))
             .then(Op::delete(KeyRange::key(beat)))
             .then(Op::put(entry, value.write()));
@@ -289,8 +286,8 @@ impl Operator {
         }
     }
 
-    /// A relay's beat key and its revision, after as long a silence as shuts the relay's gates, whatever
-    /// it does, unless others vouch for it or it is to hold on.
+    /// A relay's beat key and its revision, after a wait in which the relay's gates shut if it is silent,
+    /// unless others promise on or its policy is `hold`.
     async fn silence(&self, relay: &str) -> Result<(String, i64), Error> {
         let key = self.keys.text(&Key::Beat(relay.to_owned()));
         let range = KeyRange::key(key.as_str());
@@ -298,12 +295,12 @@ impl Operator {
         let found = read.await?.keys.pop();
         let beat = found
             .as_ref()
-            .and_then(|found| Beat::read(&key, &found.value).ok());
-        // What makes no sense may come from a relay that is newer than this one, and one whose key somebody
-        // has deleted may not know it yet.
+            .and_then(|kv| Beat::read(&key, &kv.value).ok());
+        // An invalid beat may come from a newer version, and a relay whose key was deleted may not have
+        // noticed yet.
         let hold = beat.map_or(HOLD_MAX_MS, |beat| beat.hold_ms);
         sleep(Duration::from_millis(hold)).await;
-        Ok((key, found.map_or(0, |found| found.mod_revision)))
+        Ok((key, found.map_or(0, |kv| kv.mod_revision)))
     }
 }
 

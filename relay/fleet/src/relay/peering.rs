@@ -1,4 +1,4 @@
-//! What goes to the other relays and comes from them, and the secret that all of them know.
+//! Messages to and from the other relays, and the secret that all of them share.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
@@ -19,15 +19,15 @@ const SECRET_LEN: usize = 32;
 /// How long etcd may take to write it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// This relay among the others.
+/// This relay's exchange with the others.
 pub(super) struct Peering {
-    /// Not before it is known where the others reach this relay.
+    /// `None` until the address is known at which the others reach this relay.
     peers: Option<Rc<Peers>>,
     engine: mpsc::Sender<(Message, SocketAddr)>,
-    /// As it stands in etcd, if that makes sense.
+    /// The value in etcd, if it is valid.
     settings: Option<FleetSettings>,
     secret: Option<Rc<Secret>>,
-    listens: Option<JoinHandle<()>>,
+    listener: Option<JoinHandle<()>>,
 }
 
 impl Peering {
@@ -37,11 +37,11 @@ impl Peering {
             engine,
             settings: None,
             secret: None,
-            listens: None,
+            listener: None,
         }
     }
 
-    /// Hears and speaks by this secret from now on.
+    /// Receives and sends with this secret from now on.
     fn take(&mut self, settings: FleetSettings) {
         if self.settings.as_ref() == Some(&settings) {
             return;
@@ -52,20 +52,20 @@ impl Peering {
         self.listen();
     }
 
-    /// Hears what is signed with the secret, if there is where, and by what.
+    /// Receives messages signed with the secret, once there are a socket and a secret.
     fn listen(&mut self) {
         let (Some(peers), Some(secret)) = (self.peers.clone(), self.secret.clone()) else {
             return;
         };
         let engine = self.engine.clone();
-        let listens =
+        let listener =
             spawn(async move { while engine.send(peers.next(&secret).await).await.is_ok() {} });
-        if let Some(before) = self.listens.replace(listens) {
-            before.abort();
+        if let Some(previous) = self.listener.replace(listener) {
+            previous.abort();
         }
     }
 
-    /// Hears and speaks there from now on.
+    /// Receives and sends over this socket from now on.
     pub(super) fn open(&mut self, socket: UdpSocket) {
         match Peers::new(socket) {
             Ok(peers) => self.peers = Some(Rc::new(peers)),
@@ -75,14 +75,14 @@ impl Peering {
     }
 
     /// Takes the fleet's secret.
-    pub(super) fn take_settings(&mut self, found: &KeyValue) {
-        // The member tells of one that makes no sense.
-        if let Ok(settings) = FleetSettings::read(&found.key, &found.value) {
+    pub(super) fn take_settings(&mut self, kv: &KeyValue) {
+        // The member reports an invalid one.
+        if let Ok(settings) = FleetSettings::read(&kv.key, &kv.value) {
             self.take(settings);
         }
     }
 
-    /// Makes a secret for the fleet where it has none, unless another relay is faster.
+    /// Makes a secret for the fleet if it has none, unless another relay is faster.
     pub(super) fn make_secret(&self, client: &Client, keys: &Keys) {
         if self.secret.is_some() {
             return;

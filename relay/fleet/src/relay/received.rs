@@ -11,19 +11,19 @@ use crate::rules::Rules;
 #[derive(Debug)]
 pub(super) enum Received {
     Input(Input),
-    /// Where the other relays reach this one.
-    Own(Taken),
-    /// etcd is of no use, and why.
+    /// The address at which the other relays reach this one.
+    Own(OwnSocket),
+    /// etcd is unavailable, and why.
     Away(etcd::Error),
     Rules(RulesRead),
-    /// What came of which [`super::installer::Wanted`].
+    /// The number of a [`super::installer::Wanted`], and the result of its installation.
     Installed(u64, Input),
 }
 
-/// The address, and the port taken there.
-pub(super) type Taken = (SocketAddr, UdpSocket);
+/// An address of this host, and the socket bound to it.
+pub(super) type OwnSocket = (SocketAddr, UdpSocket);
 
-/// What reading came to.
+/// The result of reading rules.
 #[derive(Debug)]
 pub(super) struct RulesRead {
     pub(super) current: Current,

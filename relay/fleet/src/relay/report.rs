@@ -1,4 +1,4 @@
-//! What a relay knows of its fleet in the API's words, the worst first.
+//! A relay's view of its fleet as a reply of the API, the worst first.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,96 +9,94 @@ use api::reply::{
 
 use super::Status;
 
-/// A deadline from here on stands for none.
+/// A deadline from here on means that there is none.
 const NEVER_MS: u64 = u64::MAX / 2_000_000;
 
-/// A relay is fenced sooner where one is there that may: it is promised on for ten seconds, and a hold counts
-/// for five at most.
-const UNHEARD_MS: u64 = 20_000;
+/// By this time without a beat a relay has been fenced, if any live relay may do so: promises are given for
+/// ten seconds, and a hold is five at most.
+const SILENT_MS: u64 = 20_000;
 
-pub(super) fn status(told: &Status, hold: Duration) -> FleetStatus {
-    let member = &told.member;
-    let relays = member.relays.values();
-    let mut relays: Vec<FleetRelay> = relays.map(|known| relay(&known.told, told)).collect();
+pub(super) fn status(status: &Status, hold: Duration) -> FleetStatus {
+    let member = &status.member;
+    let members = member.relays.values();
+    let mut relays: Vec<FleetRelay> = members.map(|one| relay(&one.told, status)).collect();
     relays.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
-    let names: BTreeSet<&String> = member.shares.keys().chain(told.rules.keys()).collect();
-    let mut shares: Vec<FleetShare> = names.into_iter().map(|name| share(name, told)).collect();
-    shares.sort_by(|a, b| order(a).cmp(&order(b)));
+    let names: BTreeSet<&String> = member.shares.keys().chain(status.rules.keys()).collect();
+    let mut shares: Vec<FleetShare> = names.into_iter().map(|name| share(name, status)).collect();
+    shares.sort_by(|a, b| severity(a).cmp(&severity(b)));
     FleetStatus {
         fleet: member.fleet.clone(),
         relay: member.relay.clone(),
         phase: member.phase.as_str().to_owned(),
         on_isolation: member.policy.as_str().to_owned(),
         hold_ms: hold.as_millis() as u64,
-        remaining_ms: Some(member.deadline_ms).filter(|left| *left < NEVER_MS),
+        remaining_ms: Some(member.deadline_ms).filter(|remaining| *remaining < NEVER_MS),
         generation: member.generation,
-        rules: told.rules.values().map(Vec::len).sum(),
-        takeovers: told.takeovers,
-        problems: problems(told, &relays, &shares),
-        etcd: told.etcd.clone(),
+        rules: status.rules.values().map(Vec::len).sum(),
+        takeovers: status.takeovers,
+        problems: problems(status, &relays, &shares),
+        etcd: status.etcd.clone(),
         relays,
         shares,
     }
 }
 
-/// Shares with something wrong first: those that nobody forwards before all others.
-fn order(share: &FleetShare) -> (bool, bool, bool, &str) {
+/// The sorting key of shares: those that nobody forwards first, then others with problems.
+fn severity(share: &FleetShare) -> (bool, bool, bool, &str) {
     let is_vacant = share.state == FleetShareState::Vacant;
     let is_shut = share.state == FleetShareState::Shut;
     (!is_vacant, !is_shut, share.problem.is_none(), &share.name)
 }
 
-fn relay(known: &FleetRelay, told: &Status) -> FleetRelay {
-    let held = told.member.shares.values();
-    let held = held.filter(|share| share.relay.as_ref() == Some(&known.name));
-    let rules = held.map(|share| told.rules.get(&share.name).map_or(0, Vec::len));
-    let counters = told.counters.get(&known.name);
+fn relay(relay: &FleetRelay, status: &Status) -> FleetRelay {
+    let shares = status.member.shares.values();
+    let held = shares.filter(|share| share.relay.as_ref() == Some(&relay.name));
+    let rules = held.map(|share| status.rules.get(&share.name).map_or(0, Vec::len));
+    let counters = status.counters.get(&relay.name);
     FleetRelay {
         rules: rules.sum(),
         counters: counters.map(|shares| sum(shares.values())),
-        ..known.clone()
+        ..relay.clone()
     }
 }
 
-fn share(name: &str, told: &Status) -> FleetShare {
-    let known = told.member.shares.get(name).cloned().unwrap_or_default();
-    let counted = told.counters.values().filter_map(|of| of.get(name));
+fn share(name: &str, status: &Status) -> FleetShare {
+    let share = status.member.shares.get(name).cloned();
+    let relays = status.counters.values();
+    let counters = relays.filter_map(|shares| shares.get(name));
     FleetShare {
         name: name.to_owned(),
-        rules: told.rules.get(name).cloned().unwrap_or_default(),
-        counters: counted.clone().next().map(|_| sum(counted)),
-        ..known
+        rules: status.rules.get(name).cloned().unwrap_or_default(),
+        counters: counters.clone().next().map(|_| sum(counters)),
+        ..share.unwrap_or_default()
     }
 }
 
-fn problems(told: &Status, relays: &[FleetRelay], shares: &[FleetShare]) -> Vec<String> {
+fn problems(status: &Status, relays: &[FleetRelay], shares: &[FleetShare]) -> Vec<String> {
     let mut problems = Vec::new();
-    let of_shares = |vacant: bool| {
-        let shares = shares.iter();
-        let shares = shares.filter(move |share| (share.state == FleetShareState::Vacant) == vacant);
-        shares.filter_map(|share| {
-            Some(format!(
-                "share {:?}: {}",
-                share.name,
-                share.problem.as_ref()?
-            ))
+    let of_shares = |is_vacant: bool| {
+        let chosen = shares
+            .iter()
+            .filter(move |share| (share.state == FleetShareState::Vacant) == is_vacant);
+        chosen.filter_map(|FleetShare { name, problem, .. }| {
+            Some(format!("share {name:?}: {}", problem.as_ref()?))
         })
     };
-    if !told.member.etcd_reachable {
-        let why = told.etcd.reason.as_deref().unwrap_or("no answer");
+    if !status.member.etcd_reachable {
+        let why = status.etcd.reason.as_deref().unwrap_or("no answer");
         problems.push(format!("etcd: {why}"));
     }
-    problems.extend(told.member.wrong.clone());
-    problems.extend(told.unused_rules.clone());
+    problems.extend(status.member.wrong.clone());
+    problems.extend(status.unused_rules.clone());
     problems.extend(of_shares(true));
-    problems.extend(relays.iter().flat_map(|relay| relay_problems(relay, told)));
+    problems.extend(relays.iter().flat_map(|one| relay_problems(one, status)));
     problems.extend(of_shares(false));
-    let refused = told.member.refused.iter();
+    let refused = status.member.refused.iter();
     problems.extend(refused.map(|(key, why)| format!("etcd key {key}: {why}")));
     problems
 }
 
-fn relay_problems(relay: &FleetRelay, told: &Status) -> Vec<String> {
+fn relay_problems(relay: &FleetRelay, status: &Status) -> Vec<String> {
     let name = &relay.name;
     let mut problems = match relay.state {
         FleetRelayState::Fenced => {
@@ -109,10 +107,10 @@ fn relay_problems(relay: &FleetRelay, told: &Status) -> Vec<String> {
         FleetRelayState::Silent => vec![format!("relay {name}: takes no part; look at its host")],
         _ => Vec::new(),
     };
-    let unheard = relay.last_beat_ms.filter(|ago| {
-        *ago > UNHEARD_MS && relay.state > FleetRelayState::Silent && told.member.etcd_reachable
+    let silent_ms = relay.last_beat_ms.filter(|ago| {
+        *ago > SILENT_MS && relay.state > FleetRelayState::Silent && status.member.etcd_reachable
     });
-    problems.extend(unheard.map(|ago| {
+    problems.extend(silent_ms.map(|ago| {
         let seconds = ago / 1000;
         format!(
             "relay {name}: has not beaten for {seconds} s, and nobody that may fence it does; once its host is \
@@ -123,7 +121,7 @@ fn relay_problems(relay: &FleetRelay, told: &Status) -> Vec<String> {
     let unfit = relay.unfit.iter();
     problems
         .extend(unfit.map(|(share, why)| format!("relay {name}: serves {share:?} badly: {why}")));
-    let newest = told.member.generation;
+    let newest = status.member.generation;
     if relay.state >= FleetRelayState::Unfit && relay.generation != newest {
         let has = relay.generation;
         problems.push(format!(
@@ -150,7 +148,7 @@ mod tests {
     use super::*;
     use crate::member::RelayStatus;
 
-    fn told() -> Status {
+    fn example() -> Status {
         let relay = |session, name: &str, state| {
             let told = FleetRelay {
                 name: name.to_owned(),
@@ -218,8 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_first() {
-        let status = status(&told(), Duration::from_secs(2));
+    fn problems_come_first() {
+        let status = status(&example(), Duration::from_secs(2));
         let relays: Vec<&str> = status.relays.iter().map(|r| r.name.as_str()).collect();
         assert_eq!(relays, ["relay-b", "relay-a"]);
         let shares: Vec<&str> = status.shares.iter().map(|s| s.name.as_str()).collect();
@@ -235,11 +233,11 @@ mod tests {
 
     #[test]
     fn a_relay_that_only_an_operator_may_fence_is_named() {
-        let mut told = told();
+        let mut example = example();
         for (ago, named) in [(19_000, false), (21_000, true)] {
-            let relay = told.member.relays.get_mut("relay-a").unwrap();
+            let relay = example.member.relays.get_mut("relay-a").unwrap();
             relay.told.last_beat_ms = Some(ago);
-            let problems = status(&told, Duration::from_secs(2)).problems;
+            let problems = status(&example, Duration::from_secs(2)).problems;
             let is_named = |problem: &String| problem.ends_with("mcr fleet fence relay-a");
             assert_eq!(problems.iter().any(is_named), named, "{problems:?}");
         }
@@ -247,7 +245,7 @@ mod tests {
 
     #[test]
     fn counters_of_all_relays_are_summed_by_share() {
-        let status = status(&told(), Duration::from_secs(2));
+        let status = status(&example(), Duration::from_secs(2));
         let received = |counters: Option<FleetCounters>| counters.map(|sum| sum.received);
         assert_eq!(received(status.shares[1].counters), Some(15));
         assert_eq!(received(status.relays[1].counters), Some(10));

@@ -1,5 +1,5 @@
-//! What a relay keeps on disk: its session, for a process that follows within the hold, and the rules,
-//! for a start without etcd.
+//! A relay's files: its session, for a process that follows within the hold, and the rules, for a start
+//! without etcd.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use sys::whole_file;
 use crate::keys::{Current, Value};
 use crate::member::Session;
 
-/// Which boot a session belongs to: a gate's deadline means nothing after it.
+/// Identifies the boot that a session belongs to: a gate's deadline has no meaning in another one.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 #[derive(Serialize, Deserialize)]
@@ -20,7 +20,7 @@ struct RetainedSession {
     session: Session,
 }
 
-/// The files.
+/// The paths of the files.
 #[derive(Clone, Debug)]
 pub(super) struct Retained {
     session: PathBuf,
@@ -37,39 +37,39 @@ impl Retained {
         }
     }
 
-    /// The session of a process before this one, since this boot.
+    /// The session of a former process of this boot.
     pub(super) fn session(&self) -> Option<Session> {
-        let retained = fs::read(&self.session).ok()?;
-        let retained: RetainedSession = serde_json::from_slice(&retained).ok()?;
+        let bytes = fs::read(&self.session).ok()?;
+        let retained: RetainedSession = serde_json::from_slice(&bytes).ok()?;
         (retained.boot == boot()?).then_some(retained.session)
     }
 
-    /// Keeps a session, or forgets it.
-    pub(super) fn keep_session(&self, session: Option<Session>) {
-        let done = match (session, boot()) {
+    /// Saves a session, or removes the saved one.
+    pub(super) fn save_session(&self, session: Option<Session>) {
+        let result = match (session, boot()) {
             (Some(session), Some(boot)) => {
                 let retained = RetainedSession { boot, session };
-                let retained = serde_json::to_vec(&retained).unwrap_or_default();
-                write(&self.session, &retained)
+                let bytes = serde_json::to_vec(&retained).unwrap_or_default();
+                write(&self.session, &bytes)
             }
             _ => whole_file::remove(&self.session),
         };
-        if let Err(error) = done {
+        if let Err(error) = result {
             tracing::warn!("{error}: the session is not kept, so a restart will interrupt");
         }
     }
 
-    /// The rules as they were read last.
+    /// The rules that were read last.
     pub(super) fn rules(&self) -> Option<(Current, Vec<u8>)> {
-        let current = fs::read(&self.current).ok()?;
-        let current = Current::read(&self.current.to_string_lossy(), &current).ok()?;
+        let bytes = fs::read(&self.current).ok()?;
+        let current = Current::read(&self.current.to_string_lossy(), &bytes).ok()?;
         Some((current, fs::read(&self.text).ok()?))
     }
 
-    /// Keeps rules. Their hash tells a reader whether both files are of the same.
-    pub(super) fn keep_rules(&self, current: &Current, text: &[u8]) {
-        let done = write(&self.text, text).and_then(|()| write(&self.current, &current.write()));
-        if let Err(error) = done {
+    /// Saves rules. By their hash a reader can check that both files belong together.
+    pub(super) fn save_rules(&self, current: &Current, text: &[u8]) {
+        let result = write(&self.text, text).and_then(|()| write(&self.current, &current.write()));
+        if let Err(error) = result {
             tracing::warn!("{error}: the rules are not kept, so a start needs etcd");
         }
     }

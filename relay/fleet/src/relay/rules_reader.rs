@@ -1,4 +1,4 @@
-//! Reads the rules that etcd says there are, and takes them if they make sense.
+//! Reads the rules that etcd names, and uses them if they are valid.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::member::{Input, KeyValue};
 use crate::rules::{Rules, Text};
 use crate::store::Store;
 
-/// Looks until etcd is asked again that did not answer.
-const SOON: u32 = 5;
-/// Looks until rules are read again that made no sense: somebody may mend them.
-const LATER: u32 = 50;
+/// Samples until etcd is asked again after it did not answer.
+const RETRY_SAMPLES: u32 = 5;
+/// Samples until invalid rules are read again: somebody may repair them.
+const REREAD_SAMPLES: u32 = 50;
 
 impl Engine {
-    /// Begins to read the rules that a key speaks of, unless they are the ones that are there.
-    pub(super) fn read_rules(&mut self, found: &KeyValue) {
-        let Ok(current) = Current::read(&found.key, &found.value) else {
+    /// Starts to read the rules that a key names, unless they are in use.
+    pub(super) fn read_rules(&mut self, kv: &KeyValue) {
+        let Ok(current) = Current::read(&kv.key, &kv.value) else {
             return;
         };
         if self.reading.as_ref() == Some(&current) {
@@ -31,11 +31,10 @@ impl Engine {
         self.unread = None;
         self.reading = None;
         self.tally.unused_rules = None;
-        if self
-            .current
-            .as_ref()
-            .is_some_and(|it| is_same(it, &current))
-        {
+        // A generation alone does not identify rules: after a backup of etcd was restored, numbers repeat.
+        let is_same =
+            |it: &Current| (it.generation, &it.hash) == (current.generation, &current.hash);
+        if self.current.as_ref().is_some_and(is_same) {
             return;
         }
         self.reading = Some(current.clone());
@@ -49,8 +48,8 @@ impl Engine {
             let rules = match store.text(&current).await {
                 Ok(text) => {
                     let current = current.clone();
-                    // Beats do not wait for ten thousand rules.
-                    beside(move || Ok((make_sense(&current, &text, policy)?, text))).await
+                    // On another thread, so that beats do not wait for ten thousand rules.
+                    beside(move || Ok((parse(&current, &text, policy)?, text))).await
                 }
                 Err(error) => Err(error),
             };
@@ -58,9 +57,9 @@ impl Engine {
         });
     }
 
-    /// Tries again what could not be read.
+    /// Reads rules again that could not be read.
     pub(super) fn read_rules_again(&mut self) {
-        if let Some((current, _)) = self.unread.take_if(|(_, due)| self.looks >= *due) {
+        if let Some((current, _)) = self.unread.take_if(|(_, due)| self.samples >= *due) {
             self.fetch(current);
         }
     }
@@ -73,30 +72,30 @@ impl Engine {
             Ok((rules, text)) => {
                 self.reading = None;
                 self.tally.unused_rules = None;
-                self.retained.keep_rules(&current, &text);
+                self.retained.save_rules(&current, &text);
                 self.use_rules(current, rules);
             }
-            Err(Error::Unavailable(_)) => self.unread = Some((current, self.looks + SOON)),
+            Err(Error::Unavailable(_)) => {
+                self.unread = Some((current, self.samples + RETRY_SAMPLES));
+            }
             Err(error) => {
-                let (what, why) = (
-                    format!("generation {}", current.generation),
-                    error.to_string(),
-                );
+                let what = format!("generation {}", current.generation);
+                let why = error.to_string();
                 let unused = format!("rules of {what}: not used: {why}");
                 if self.tally.unused_rules.replace(unused.clone()) != Some(unused) {
                     self.host.tell(Event::RulesRefused { what, why });
                 }
-                self.unread = Some((current, self.looks + LATER));
+                self.unread = Some((current, self.samples + REREAD_SAMPLES));
             }
         }
     }
 
-    /// Takes the rules that were read last, for a start without etcd.
-    pub(super) fn take_kept_rules(&mut self) {
+    /// Uses the rules that were saved last, for a start without etcd.
+    pub(super) fn use_saved_rules(&mut self) {
         let Some((current, text)) = self.retained.rules() else {
             return;
         };
-        match make_sense(&current, &text, self.config.permitted) {
+        match parse(&current, &text, self.config.permitted) {
             Ok(rules) => self.use_rules(current, rules),
             Err(why) => tracing::warn!("the rules of before are not used: {why}"),
         }
@@ -121,17 +120,11 @@ impl Engine {
     }
 }
 
-/// Whether two of them speak of the same rules. A generation alone does not tell: after a backup of
-/// etcd was restored, numbers come again.
-fn is_same(one: &Current, other: &Current) -> bool {
-    (one.generation, &one.hash) == (other.generation, &other.hash)
-}
-
-fn make_sense(current: &Current, text: &[u8], policy: Policy) -> Result<Rules, Error> {
-    let documents = Text::read(text, &current.hash);
-    let documents = documents.map_err(|error| Error::invalid(error.to_string()))?;
-    let rules = Rules::new(current.generation, documents, policy);
-    let mut rules = rules.map_err(|problems| Error::invalid(problems.to_string()))?;
+fn parse(current: &Current, text: &[u8], policy: Policy) -> Result<Rules, Error> {
+    let documents =
+        Text::read(text, &current.hash).map_err(|error| Error::invalid(error.to_string()))?;
+    let mut rules = Rules::new(current.generation, documents, policy)
+        .map_err(|problems| Error::invalid(problems.to_string()))?;
     rules.by.clone_from(&current.by);
     Ok(rules)
 }

@@ -35,39 +35,41 @@ use crate::rules::Rules;
 const PEERS_WAITING: usize = 64;
 
 pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error> {
-    let keys = Keys::new(&config.settings.name);
-    let keys = keys.ok_or_else(|| Error::invalid("[fleet] name is no name"))?;
-    let client = Client::new(client_config(&config.settings)?);
-    let client = client.map_err(|error| Error::invalid(format!("[fleet] {error}")))?;
-    let own = own_address::told(&config.settings, client.endpoints())?;
-    let (received, hears) = mpsc::unbounded_channel();
-    let (from_peers, peers_heard) = mpsc::channel(PEERS_WAITING);
-    let (orders, ordered) = mpsc::unbounded_channel();
+    let keys = Keys::new(&config.settings.name)
+        .ok_or_else(|| Error::invalid("[fleet] name is no name"))?;
+    let client = Client::new(client_config(&config.settings)?)
+        .map_err(|error| Error::invalid(format!("[fleet] {error}")))?;
+    let own = own_address::configured(&config.settings, client.endpoints())?;
+    let (received, received_receiver) = mpsc::unbounded_channel();
+    let (peer_sender, peers) = mpsc::channel(PEERS_WAITING);
+    let (request_sender, requests) = mpsc::unbounded_channel();
     let receivers = Receivers {
-        received: hears,
-        peers: peers_heard,
-        orders: ordered,
+        received: received_receiver,
+        peers,
+        requests,
     };
-    let unknown = Member::new(member_config(&config, keys.clone()), None);
-    let unknown = status::of(
-        unknown.status(boottime_ns()),
+    let member = Member::new(member_config(&config, keys.clone()), None);
+    let initial = status::of(
+        member.status(boottime_ns()),
         &Rules::default(),
         &Tally::default(),
     );
-    let (publisher, published) = watch::channel(Arc::new(unknown));
+    let (publisher, published) = watch::channel(Arc::new(initial));
     let hold = config.settings.hold();
-    // Last: where there is no way on, a runtime must not be dropped by one that runs.
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::unavailable(error.to_string()))?;
+    // Last: on an error after this, the runtime would be dropped within the caller's, which panics.
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::unavailable(error.to_string()))?;
     let spawned = Builder::new().name("fleet".to_owned()).spawn(move || {
         let _guard = AbortOnPanic;
         let work = async move {
-            let peers = Peering::new(from_peers);
+            let peers = Peering::new(peer_sender);
             if let Some(own) = own {
                 let _ = received.send(Received::Own(own));
             } else {
                 let endpoints = client.endpoints().to_vec();
-                spawn(own_address::look(endpoints, received.clone()));
+                spawn(own_address::resolve(endpoints, received.clone()));
             }
             let engine = engine_of(config, host, (client, keys), peers, (received, publisher));
             engine.run(receivers).await;
@@ -76,7 +78,7 @@ pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error>
     });
     spawned.map_err(|error| Error::unavailable(error.to_string()))?;
     Ok(Relay {
-        orders,
+        requests: request_sender,
         published,
         hold,
         by: None,
@@ -95,7 +97,7 @@ fn engine_of(
     let of_member = member_config(&config, keys.clone());
     let recorder = Recorder::new(of_member.clone(), adopted.clone());
     let member = Member::new(of_member, adopted);
-    let (beats, orders) = mpsc::unbounded_channel();
+    let (watches, commands) = mpsc::unbounded_channel();
     let (wanted, to_install) = watch::channel(Wanted::default());
     let interfaces = config.settings.interfaces.clone();
     spawn(installer::run(
@@ -108,7 +110,7 @@ fn engine_of(
         client: client.clone(),
         keys: keys.clone(),
         relay: config.relay.clone(),
-        orders,
+        commands,
         engine: received.clone(),
         lists_again: false,
     };
@@ -124,37 +126,37 @@ fn engine_of(
         current: None,
         reading: None,
         unread: None,
-        told: 0,
-        looks: 0,
+        published_version: 0,
+        samples: 0,
         boot_unix_ms: boot_unix_ms(),
         received,
-        beats,
+        watches,
         wanted,
         has_new_rules: false,
         peers,
         follower: Some(follower),
-        asker: None,
+        requester: None,
         published,
         leaving: Vec::new(),
         fitness: Default::default(),
         tally: Default::default(),
         outage: Default::default(),
-        is_asking: Default::default(),
-        is_counting: Default::default(),
+        is_checking_alive: Default::default(),
+        is_publishing_counters: Default::default(),
     };
-    engine.take_kept_rules();
+    engine.use_saved_rules();
     engine
 }
 
-/// What a process of this relay left before this one. Gates that nobody could answer for are shut.
+/// The state that a former process of this relay left behind. Gates that must not stay open are shut.
 fn adopt(config: &Config, retained: &Retained, host: &dyn Host) -> Option<Adopted> {
     let settings = &config.settings;
     let is_ours =
         |retained: &Session| retained.fleet == settings.name && retained.relay == config.relay;
     let session = retained.session().filter(is_ours);
-    let goes_on = settings.on_isolation == Some(OnIsolation::Hold);
+    let holds_on = settings.on_isolation == Some(OnIsolation::Hold);
     let latest = boottime_ns() + settings.hold().as_nanos() as u64;
-    let may_stay = |until: u64| session.is_some() && (goes_on || until <= latest);
+    let may_stay = |until: u64| session.is_some() && (holds_on || until <= latest);
     let (gates, shut): (BTreeMap<_, _>, BTreeMap<_, _>) = config
         .gates
         .clone()
@@ -168,7 +170,7 @@ fn member_config(config: &Config, keys: Keys) -> member::Config {
     let settings = &config.settings;
     let hold = settings.hold();
     let mut process = [0; 8];
-    // Without randomness two processes of a name are not told apart; etcd still is.
+    // Without randomness two processes of one name cannot be distinguished; their sessions still can.
     let _ = SystemRandom::new().fill(&mut process);
     member::Config {
         keys,
@@ -177,14 +179,14 @@ fn member_config(config: &Config, keys: Keys) -> member::Config {
         process: u64::from_le_bytes(process),
         policy: settings.on_isolation.unwrap_or_default(),
         hold_ns: hold.as_nanos() as u64,
-        // Not told to anybody before it is known.
+        // Not published before the address is known.
         peer: (Ipv4Addr::UNSPECIFIED, 0).into(),
         roles: settings.interfaces.keys().cloned().collect(),
         weight: u32::from(settings.weight()),
         version: config.version.clone(),
         patience_ns: Patience {
             down: settings.output_down().as_nanos() as u64,
-            // The host tells of silence after the first half.
+            // The host reports silence after the first half.
             silent: settings.input_silence().as_nanos() as u64 / 2,
         },
         boot_unix_ms: boot_unix_ms(),
@@ -193,8 +195,8 @@ fn member_config(config: &Config, keys: Keys) -> member::Config {
 
 fn client_config(settings: &FleetSettings) -> Result<etcd::Config, Error> {
     let invalid = |error: etcd::ConfigError| Error::invalid(format!("[fleet] {error}"));
-    let endpoints = settings.endpoints.iter();
-    let endpoints: Result<Vec<Endpoint>, _> = endpoints.map(|at| at.parse()).collect();
+    let endpoints: Result<Vec<Endpoint>, _> =
+        settings.endpoints.iter().map(|at| at.parse()).collect();
     let mut config = etcd::Config::new(endpoints.map_err(invalid)?);
     config.tls = settings.tls.clone().map(|tls| Tls {
         ca: tls.ca,
@@ -202,11 +204,11 @@ fn client_config(settings: &FleetSettings) -> Result<etcd::Config, Error> {
         key: tls.key,
     });
     if let (Some(user), Some(file)) = (&settings.user, &settings.password_file) {
-        let password = fs::read_to_string(file).map_err(|error| {
+        let text = fs::read_to_string(file).map_err(|error| {
             let file = file.display();
             Error::invalid(format!("[fleet] password_file {file}: {error}"))
         })?;
-        let password = password.trim_end_matches(['\r', '\n']).to_owned();
+        let password = text.trim_end_matches(['\r', '\n']).to_owned();
         config.user = Some((user.clone(), Secret::from(password)));
     }
     Ok(config)

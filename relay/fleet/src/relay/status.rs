@@ -1,4 +1,4 @@
-//! The status that a relay reports: its member's, and what the engine noted beside it.
+//! The status that a relay reports: the member's, and what the engine adds to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::host::Event;
 use crate::member::{self, FleetEvent, Outcome};
 use crate::rules::Rules;
 
-/// What the engine notes.
+/// The engine's part of the status.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Shares that this relay began to forward.
+    /// How many shares this relay began to forward.
     pub(super) takeovers: u64,
-    /// How long the transaction took that was answered last.
+    /// How long the last answered transaction took.
     answer: Option<Duration>,
     /// Why etcd does not answer, if it does not.
     away: Option<String>,
-    /// Why the rules that etcd speaks of are not used, if so.
+    /// Why the rules that etcd names are not used, if so.
     pub(super) unused_rules: Option<String>,
 }
 
@@ -31,11 +31,11 @@ impl Tally {
     }
 
     /// Why no beat was acknowledged.
-    pub(super) fn why_unheard(&self) -> String {
-        let unheard = "no beat was acknowledged for a hold";
+    pub(super) fn why_unacknowledged(&self) -> String {
+        let text = "no beat was acknowledged for a hold";
         self.away
             .as_ref()
-            .map_or(unheard.to_owned(), |why| format!("{unheard}: {why}"))
+            .map_or(text.to_owned(), |why| format!("{text}: {why}"))
     }
 
     pub(super) fn reason(&self) -> Option<&str> {
@@ -46,7 +46,7 @@ impl Tally {
         self.away = None;
     }
 
-    /// Notes an answer; says whether it is the first since etcd was away.
+    /// Notes an answer; returns whether it is the first since etcd was away.
     pub(super) fn answered(&mut self, sent_ns: u64, outcome: &Outcome) -> bool {
         if !matches!(outcome, Outcome::Applied { .. } | Outcome::Refused { .. }) {
             return false;
@@ -57,7 +57,7 @@ impl Tally {
     }
 }
 
-/// Puts it together.
+/// The whole status.
 pub(super) fn of(member: member::Status, rules: &Rules, tally: &Tally) -> Status {
     Status {
         etcd: FleetEtcd {
@@ -75,7 +75,7 @@ pub(super) fn of(member: member::Status, rules: &Rules, tally: &Tally) -> Status
     }
 }
 
-/// Why etcd is of no use, for people.
+/// Why etcd is unavailable, for people.
 pub(super) fn away(error: &etcd::Error) -> String {
     match error {
         etcd::Error::Unavailable { reason } => reason.clone(),
@@ -83,7 +83,7 @@ pub(super) fn away(error: &etcd::Error) -> String {
     }
 }
 
-/// What is reported to people of an event of the member, if anything.
+/// The event of the daemon's log for an event of the member, if there is one.
 pub(super) fn event(event: FleetEvent, own: String) -> Option<Event> {
     let refused = |what: &str, why: &str| Event::RulesRefused {
         what: what.to_owned(),
@@ -120,7 +120,7 @@ pub(super) fn event(event: FleetEvent, own: String) -> Option<Event> {
             &own,
             "another process takes part under this relay's name; give one of them another",
         ),
-        // The status tells of it for as long as it is so.
+        // The status shows these for as long as they last.
         FleetEvent::Sole { .. }
         | FleetEvent::EtcdAway
         | FleetEvent::EtcdBack

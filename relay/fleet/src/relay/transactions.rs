@@ -1,4 +1,4 @@
-//! A member's transactions as etcd takes them, and what becomes of them.
+//! Translates a member's transactions for etcd's client, and their outcomes back.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use etcd::{Client, Compare, Is, KeyRange, Op, OpReply, TxnReply};
 
 use crate::member::{self, KeyValue, Outcome, Target, Txn};
 
-/// Carries one out before `limit` is over, and says what became of it and why it did not.
+/// Carries out a transaction within `limit`; returns its outcome, and the error if it failed.
 pub(super) async fn carry_out(
     client: &Client,
     txn: Txn,
@@ -15,7 +15,7 @@ pub(super) async fn carry_out(
     match client.txn(translate(txn), limit).await {
         Ok(reply) => (outcome(reply), None),
         Err(error @ etcd::Error::Unknown { .. }) => (Outcome::Unknown, Some(error)),
-        // Refused by etcd, not by a comparison: nothing of it was done, nor will be.
+        // Refused by etcd, not by a comparison: nothing of it was applied, nor will be.
         Err(error) => (Outcome::NotSent, Some(error)),
     }
 }
@@ -55,27 +55,29 @@ fn outcome(reply: TxnReply) -> Outcome {
     if reply.succeeded {
         return Outcome::Applied { revision };
     }
-    let found = reply.replies.iter().filter_map(OpReply::first);
-    let found = found.filter_map(key_value).collect();
-    Outcome::Refused { revision, found }
+    let keys = reply.replies.iter().filter_map(OpReply::first);
+    Outcome::Refused {
+        revision,
+        found: keys.filter_map(key_value).collect(),
+    }
 }
 
-/// A key as a member knows it; `None` where it is no text, and so none of ours.
-pub(super) fn key_value(found: &etcd::KeyValue) -> Option<KeyValue> {
+/// A key in the member's types; `None` if it is not UTF-8, and so not one of the fleet's.
+pub(super) fn key_value(kv: &etcd::KeyValue) -> Option<KeyValue> {
     Some(KeyValue {
-        key: String::from_utf8(found.key.clone()).ok()?,
-        value: found.value.clone(),
-        created: unsigned(found.create_revision),
-        modified: unsigned(found.mod_revision),
+        key: String::from_utf8(kv.key.clone()).ok()?,
+        value: kv.value.clone(),
+        created: unsigned(kv.create_revision),
+        modified: unsigned(kv.mod_revision),
     })
 }
 
-/// A revision as etcd counts it: from 1 up, in a signed number.
+/// A revision in etcd's type: from 1 up, in a signed number.
 pub(super) fn signed(revision: u64) -> i64 {
     i64::try_from(revision).unwrap_or(i64::MAX)
 }
 
-/// The same, back.
+/// A revision in the member's type.
 pub(super) fn unsigned(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0)
 }

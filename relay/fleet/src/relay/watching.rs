@@ -1,5 +1,4 @@
-//! Passes to the engine what changes in etcd: the fleet's keys, and the beats of those relays that the
-//! member monitors.
+//! Passes changes in etcd to the engine: of the fleet's keys, and of the beats that the member watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,36 +18,37 @@ use crate::member::{Change, Input};
 
 /// How long listing may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long reading a beat may take: a second member is asked within it.
+/// How long reading a beat may take: enough to ask a second member of etcd.
 const BEAT: Duration = Duration::from_millis(1500);
 /// How long to wait before etcd is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Keys in one answer.
+/// Keys in one reply.
 const PAGE: u32 = 1000;
-/// The target of the fleet's keys; those of beats count on from here.
+/// The id of the target for the fleet's keys; those for beats follow.
 const FLEET: i64 = 1;
 
-/// What is to be watched, as the member says.
+/// A command of the member that concerns the watches.
 #[derive(Debug)]
-pub(super) enum BeatOrder {
+pub(super) enum WatchCommand {
+    /// Watch the beat of a relay.
     Watch(String),
     Unwatch(String),
     /// List everything anew.
     ListAgain,
 }
 
-/// Follows etcd for as long as the engine listens.
+/// Follows etcd for as long as the engine runs.
 pub(super) struct Follower {
     pub(super) client: Client,
     pub(super) keys: Keys,
     pub(super) relay: String,
-    pub(super) orders: mpsc::UnboundedReceiver<BeatOrder>,
+    pub(super) commands: mpsc::UnboundedReceiver<WatchCommand>,
     pub(super) engine: mpsc::UnboundedSender<Received>,
-    /// Whether everything is to be listed anew, wherever the watch stands.
+    /// Whether everything is to be listed anew, even if the watch could resume.
     pub(super) lists_again: bool,
 }
 
-/// What is watched, and how far it was reported.
+/// The targets of the watch, each with the revision up to which it was reported.
 struct Watched {
     fleet: WatchTarget,
     /// By relay; `None`: its beat was not read yet.
@@ -64,22 +64,22 @@ impl Watched {
 
     fn relay_of(&self, id: i64) -> Option<&String> {
         let mut beats = self.beats.iter();
-        let is_it = |target: &Option<WatchTarget>| target.as_ref().is_some_and(|it| it.id == id);
+        let has_id = |target: &Option<WatchTarget>| target.as_ref().is_some_and(|it| it.id == id);
         beats
-            .find(|(_, target)| is_it(target))
+            .find(|(_, target)| has_id(target))
             .map(|(relay, _)| relay)
     }
 
-    /// Notes from where to go on.
+    /// Notes the revisions from which to resume.
     fn note(&mut self, targets: Vec<WatchTarget>) {
         for target in targets {
             if target.id == FLEET {
                 self.fleet = target;
                 continue;
             }
-            let known = self.beats.values_mut().flatten();
-            for known in known.filter(|known| known.id == target.id) {
-                *known = target.clone();
+            let beats = self.beats.values_mut().flatten();
+            for beat in beats.filter(|beat| beat.id == target.id) {
+                *beat = target.clone();
             }
         }
     }
@@ -93,7 +93,7 @@ impl Follower {
             let fleet = match self.list().await {
                 Ok(fleet) => fleet,
                 Err(error) => {
-                    self.tell(Received::Away(error));
+                    self.send(Received::Away(error));
                     if !self.pause(&mut relays).await {
                         return;
                     }
@@ -105,37 +105,36 @@ impl Follower {
                 beats: relays.iter().map(|relay| (relay.clone(), None)).collect(),
                 next_id: FLEET + 1,
             };
-            let goes_on = self.follow(&mut watched).await;
-            if !goes_on {
+            if !self.follow(&mut watched).await {
                 return;
             }
             relays = watched.beats.into_keys().collect();
         }
     }
 
-    /// Waits a little, and takes orders meanwhile; `false`: there is nobody to tell any more.
+    /// Pauses, and takes commands meanwhile; `false`: the engine has ended.
     async fn pause(&mut self, relays: &mut BTreeSet<String>) -> bool {
         let pause = sleep(PAUSE);
         tokio::pin!(pause);
         loop {
             tokio::select! {
                 () = &mut pause => return true,
-                order = self.orders.recv() => match order {
-                    Some(BeatOrder::Watch(relay)) => drop(relays.insert(relay)),
-                    Some(BeatOrder::Unwatch(relay)) => drop(relays.remove(&relay)),
-                    // Whatever is asked for after a pause is the newest.
-                    Some(BeatOrder::ListAgain) => self.lists_again = true,
+                command = self.commands.recv() => match command {
+                    Some(WatchCommand::Watch(relay)) => drop(relays.insert(relay)),
+                    Some(WatchCommand::Unwatch(relay)) => drop(relays.remove(&relay)),
+                    // The list follows after the pause.
+                    Some(WatchCommand::ListAgain) => self.lists_again = true,
                     None => return false,
                 },
             }
         }
     }
 
-    fn tell(&self, received: Received) {
+    fn send(&self, received: Received) {
         let _ = self.engine.send(received);
     }
 
-    /// Tells what there is now.
+    /// Lists all watched keys, and passes them on.
     async fn list(&mut self) -> Result<WatchTarget, Error> {
         self.lists_again = false;
         let cluster = self.cluster().await?;
@@ -153,7 +152,7 @@ impl Follower {
         };
         let own = self.client.range(own, options, PATIENCE).await?;
         let keys = listed.keys.iter().chain(&own.keys);
-        self.tell(Received::Input(Input::Listed {
+        self.send(Received::Input(Input::Listed {
             cluster,
             revision: unsigned(listed.revision),
             keys: keys.filter_map(key_value).collect(),
@@ -165,7 +164,7 @@ impl Follower {
         })
     }
 
-    /// Which cluster it is, from whichever member answers.
+    /// The cluster's id, from the first member that answers.
     async fn cluster(&self) -> Result<u64, Error> {
         let mut last = None;
         for endpoint in self.client.endpoints() {
@@ -179,7 +178,7 @@ impl Follower {
         }))
     }
 
-    /// Watches until everything has to be listed again; `false`: there is nobody to tell any more.
+    /// Watches until everything has to be listed again; `false`: the engine has ended.
     async fn follow(&mut self, watched: &mut Watched) -> bool {
         loop {
             let error = match self.client.watch(watched.targets(), PATIENCE).await {
@@ -189,13 +188,13 @@ impl Follower {
                 },
                 Err(error) => error,
             };
-            self.tell(Received::Input(Input::WatchLost));
+            self.send(Received::Input(Input::WatchLost));
             if matches!(error, Error::Compacted { .. }) {
                 return true;
             }
-            // Either that member lags, or all of etcd is not what it was: a list tells.
+            // Either that member lags, or this is another etcd: a list decides.
             self.lists_again |= matches!(error, Error::Behind { .. });
-            self.tell(Received::Away(error));
+            self.send(Received::Away(error));
             let mut relays = watched.beats.keys().cloned().collect();
             if !self.pause(&mut relays).await {
                 return false;
@@ -210,9 +209,8 @@ impl Follower {
         }
     }
 
-    /// Tells what a watch says until it breaks; `None`: there is nobody to tell any more, or everything
-    /// is to be listed anew. Beats are read beside it: a read that fails is tried again, and the watch
-    /// goes on.
+    /// Passes on what a watch reports until it breaks; `None`: the engine has ended, or everything is to be
+    /// listed anew. Beats are read concurrently: a read that fails is repeated, and the watch goes on.
     async fn receive(&mut self, watch: &mut Watch, watched: &mut Watched) -> Option<Error> {
         let mut reads = FuturesUnordered::new();
         let unread = watched.beats.iter().filter(|(_, target)| target.is_none());
@@ -221,7 +219,7 @@ impl Follower {
             tokio::select! {
                 batch = watch.next() => match batch {
                     Ok(batch) => {
-                        self.tell_batch(batch, watched);
+                        self.send_batch(batch, watched);
                         watched.note(watch.targets());
                     }
                     Err(error) => {
@@ -232,20 +230,20 @@ impl Follower {
                 Some((relay, read)) = reads.next() => match (watched.beats.get(&relay), read) {
                     (Some(None), Ok(read)) => watch.add(self.take_beat(relay, &read, watched)),
                     (Some(None), Err(_)) => reads.push(self.read_beat(relay, PAUSE)),
-                    // Nobody wants it any more, or another read came first.
+                    // It is no longer watched, or another read was faster.
                     _ => {}
                 },
-                order = self.orders.recv() => match order? {
-                    BeatOrder::Watch(relay) => {
+                command = self.commands.recv() => match command? {
+                    WatchCommand::Watch(relay) => {
                         watched.beats.entry(relay.clone()).or_default();
                         reads.push(self.read_beat(relay, Duration::ZERO));
                     }
-                    BeatOrder::Unwatch(relay) => {
+                    WatchCommand::Unwatch(relay) => {
                         if let Some(Some(target)) = watched.beats.remove(&relay) {
                             watch.cancel(target.id);
                         }
                     }
-                    BeatOrder::ListAgain => {
+                    WatchCommand::ListAgain => {
                         self.lists_again = true;
                         return None;
                     }
@@ -254,8 +252,8 @@ impl Follower {
         }
     }
 
-    /// Reads a relay's beat, from whichever member answers: what one that lags behind says was true at
-    /// its revision, and the watch goes on from there.
+    /// Reads a relay's beat from any member of etcd: the reply of one that lags was true at its revision,
+    /// and the watch resumes from there.
     fn read_beat(
         &self,
         relay: String,
@@ -277,7 +275,7 @@ impl Follower {
         KeyRange::key(self.keys.text(&Key::Beat(relay.to_owned())))
     }
 
-    /// Tells what was read of a beat, and what is to be watched from then on.
+    /// Passes on a beat that was read, and returns the target to watch from then on.
     fn take_beat(&self, relay: String, read: &RangeReply, watched: &mut Watched) -> WatchTarget {
         let target = WatchTarget {
             id: watched.next_id,
@@ -286,7 +284,7 @@ impl Follower {
         };
         watched.next_id += 1;
         watched.beats.insert(relay.clone(), Some(target.clone()));
-        self.tell(Received::Input(Input::BeatSeen {
+        self.send(Received::Input(Input::BeatSeen {
             relay,
             revision: unsigned(read.revision),
             beat: read.keys.first().and_then(key_value),
@@ -294,11 +292,11 @@ impl Follower {
         target
     }
 
-    fn tell_batch(&self, batch: WatchBatch, watched: &Watched) {
+    fn send_batch(&self, batch: WatchBatch, watched: &Watched) {
         if batch.target == FLEET {
             let changes = batch.events.iter().filter_map(change).collect();
             let revision = unsigned(batch.revision);
-            self.tell(Received::Input(Input::Changed { revision, changes }));
+            self.send(Received::Input(Input::Changed { revision, changes }));
             return;
         }
         let Some(relay) = watched.relay_of(batch.target) else {
@@ -306,10 +304,10 @@ impl Follower {
         };
         for event in &batch.events {
             let (revision, beat) = match event {
-                Event::Put(found) => (found.mod_revision, key_value(found)),
+                Event::Put(kv) => (kv.mod_revision, key_value(kv)),
                 Event::Delete { mod_revision, .. } => (*mod_revision, None),
             };
-            self.tell(Received::Input(Input::BeatSeen {
+            self.send(Received::Input(Input::BeatSeen {
                 relay: relay.clone(),
                 revision: unsigned(revision),
                 beat,
@@ -320,7 +318,7 @@ impl Follower {
 
 fn change(event: &Event) -> Option<Change> {
     Some(match event {
-        Event::Put(found) => Change::Put(key_value(found)?),
+        Event::Put(kv) => Change::Put(key_value(kv)?),
         Event::Delete { key, mod_revision } => Change::Deleted {
             key: String::from_utf8(key.clone()).ok()?,
             revision: unsigned(*mod_revision),

@@ -1,5 +1,5 @@
-//! Relays that etcd knows by certificate or by password, as their configuration says, and those that it
-//! refuses: what they tell of it, and that they take part once it lets them.
+//! Relays that etcd identifies by certificate or password, as configured, and relays that it refuses: what
+//! they report, and that they take part once they are admitted.
 
 use config::{FleetTls, OnIsolation};
 use fleet::host::Event;
@@ -21,8 +21,8 @@ fn reason(node: &Node) -> String {
     status.etcd.reason.clone().unwrap_or_default()
 }
 
-/// What people were told of etcd.
-fn told(node: &Node) -> Vec<String> {
+/// The reported events that concern etcd.
+fn etcd_events(node: &Node) -> Vec<String> {
     let events = node.host.events();
     let of_etcd = |event: &Event| match event {
         Event::EtcdAway { why } => Some(why.clone()),
@@ -39,13 +39,13 @@ async fn a_relay_shows_its_certificate_and_has_what_its_role_permits() {
     let cluster = with_certificates(&files).await;
     let file = |name: &str| files.path().join(name);
     let text = |name: &str| file(name).display().to_string();
-    let root = [
+    let options = [
         ("--cacert", "ca.pem"),
         ("--cert", "root.pem"),
         ("--key", "root.key"),
-    ];
-    let root = root.map(|(name, value)| [name.to_owned(), text(value)]);
-    let root: Vec<&str> = root.as_flattened().iter().map(String::as_str).collect();
+    ]
+    .map(|(name, value)| [name.to_owned(), text(value)]);
+    let root: Vec<&str> = options.as_flattened().iter().map(String::as_str).collect();
     protect(&cluster, &root);
     let mut node = prepare(&cluster);
     let tls = |ca: &str, own: &str| FleetTls {
@@ -71,7 +71,7 @@ async fn a_relay_shows_its_certificate_and_has_what_its_role_permits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_is_refused_says_what_to_do_and_takes_part_when_it_is_not() {
+async fn a_refused_relay_reports_a_remedy_and_takes_part_once_it_is_admitted() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     protect(&cluster, &[]);
@@ -82,28 +82,29 @@ async fn a_relay_that_is_refused_says_what_to_do_and_takes_part_when_it_is_not()
     node.settings().user = Some("relay".to_owned());
     node.settings().password_file = Some(password.path().to_owned());
     node.run().await;
-    let says = |words: &str| reason(&node).contains(words);
+    let reports = |words: &str| reason(&node).contains(words);
     eventually("it says why", || {
-        says("user \"relay\": etcdserver: authentication failed") && says("etcdctl user passwd")
+        reports("user \"relay\": etcdserver: authentication failed")
+            && reports("etcdctl user passwd")
     })
     .await;
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until {
-        let refused = node.relay().apply(rules(1), None, false).await;
-        let refused = refused.unwrap_err();
+        let applied = node.relay().apply(rules(1), None, false).await;
+        let error = applied.unwrap_err();
         assert!(
-            matches!(refused, fleet::error::Error::Unavailable(_)),
-            "{refused}"
+            matches!(error, fleet::error::Error::Unavailable(_)),
+            "{error}"
         );
-        assert!(!refused.to_string().contains(PASSWORD));
+        assert!(!error.to_string().contains(PASSWORD));
         sleep(Duration::from_millis(50)).await;
     }
-    let news = told(&node);
+    let events = etcd_events(&node);
     assert!(
-        news.len() == 1 && news[0].contains("authentication failed"),
-        "{news:?}"
+        events.len() == 1 && events[0].contains("authentication failed"),
+        "{events:?}"
     );
-    assert!(!format!("{:?} {news:?}", node.relay().status()).contains(PASSWORD));
+    assert!(!format!("{:?} {events:?}", node.relay().status()).contains(PASSWORD));
     etcdctl(
         &cluster,
         &root,
@@ -119,21 +120,21 @@ async fn a_relay_that_is_refused_says_what_to_do_and_takes_part_when_it_is_not()
     let passwd = "user passwd --interactive=false relay";
     etcdctl(&cluster, &root, passwd, PASSWORD);
     eventually("it says what it may not", || {
-        says("permission denied") && says("etcdctl role grant-permission")
+        reports("permission denied") && reports("etcdctl role grant-permission")
     })
     .await;
     let write = "role grant-permission relay readwrite --prefix /mcr/";
     etcdctl(&cluster, &root, write, "");
     node.joined().await;
     eventually("people are told", || {
-        told(&node).last().is_some_and(|it| it == "back")
+        etcd_events(&node).last().is_some_and(|it| it == "back")
     })
     .await;
     node.relay().apply(rules(3), None, false).await.unwrap();
     eventually("all are open", || each_at_one(&[&node], 3)).await;
 }
 
-/// A host may boot before there is anybody to ask for names.
+/// A host may boot before any name server answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_starts_where_the_names_of_etcd_have_no_address() {
     let endpoints = vec!["http://etcd.mcr.invalid:2379".to_owned()];
@@ -142,5 +143,5 @@ async fn a_relay_starts_where_the_names_of_etcd_have_no_address() {
     node.run().await;
     let words = "cannot find the address of etcd.mcr.invalid";
     eventually("it says why", || reason(&node).contains(words)).await;
-    eventually("people are told", || told(&node).len() == 1).await;
+    eventually("people are told", || etcd_events(&node).len() == 1).await;
 }

@@ -1,4 +1,4 @@
-//! etcd that is away, stops or forgets.
+//! An etcd that is away, stops or loses its data.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -61,9 +61,9 @@ async fn relays_that_are_to_stop_do_and_begin_again() {
     never_two(&[&a.host, &b.host]);
 }
 
-/// What happened while a watch was broken, and is forgotten, is read anew.
+/// Changes that were compacted while a watch was broken are read anew.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_compaction_while_nobody_listens_loses_nothing() {
+async fn a_compaction_while_nobody_watches_loses_nothing() {
     needs_etcd!();
     let mut cluster = Cluster::start(3).await;
     let endpoint = cluster.members[0].endpoint.clone();
@@ -75,7 +75,7 @@ async fn a_compaction_while_nobody_listens_loses_nothing() {
     whole.relay().apply(rules(3), None, false).await.unwrap();
     eventually("rules", || cut.relay().status().rules.len() == 3).await;
     cluster.members[0].end();
-    // It may have led.
+    // It may have been the leader.
     let until = Instant::now() + PATIENCE;
     while let Err(error) = whole.relay().apply(rules(5), None, false).await {
         assert!(Instant::now() < until, "{error}");
@@ -98,7 +98,7 @@ async fn a_compaction_while_nobody_listens_loses_nothing() {
     never_two(&[&cut.host, &whole.host]);
 }
 
-/// What it says now contradicts all that they know, and nobody restarts them.
+/// Its contents contradict their replicas, and nobody restarts them.
 #[tokio::test(flavor = "multi_thread")]
 async fn relays_join_an_etcd_that_has_lost_its_data() {
     needs_etcd!();

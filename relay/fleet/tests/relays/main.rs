@@ -1,4 +1,4 @@
-//! Relays against real members of etcd on the loopback interface; what they do to the data plane is
+//! Relays against real members of etcd on the loopback interface; their calls of the data plane are
 //! recorded.
 
 #![expect(clippy::unwrap_used, reason = "tests")]

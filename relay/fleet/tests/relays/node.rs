@@ -31,8 +31,8 @@ impl Node {
     /// A relay that is not started yet.
     pub(crate) fn prepare(name: &str, endpoints: Vec<String>, policy: OnIsolation) -> Self {
         let directory = TempDir::new().unwrap();
-        let interfaces = [("red", "eth0"), ("out", "eth1")];
-        let interfaces = interfaces.map(|(role, name)| (role.to_owned(), name.to_owned()));
+        let interfaces = [("red", "eth0"), ("out", "eth1")]
+            .map(|(role, name)| (role.to_owned(), name.to_owned()));
         let settings = FleetSettings {
             name: "plant".to_owned(),
             endpoints,
@@ -76,7 +76,7 @@ impl Node {
         node
     }
 
-    /// Starts it, with the gates as its host has them. The process before it may still have the port.
+    /// Starts it with the current gates of its host. The former process may still have the port.
     pub(crate) async fn run(&mut self) {
         self.config.gates = self.host.gates();
         let until = Instant::now() + PATIENCE;
@@ -99,13 +99,13 @@ impl Node {
         self.relay = None;
     }
 
-    /// What its configuration says from its next start on.
+    /// Its configuration, which takes effect at its next start.
     pub(crate) fn settings(&mut self) -> &mut FleetSettings {
         &mut self.config.settings
     }
 
-    /// Its configuration says another policy from its next start on.
-    pub(crate) fn becomes(&mut self, policy: OnIsolation) {
+    /// Sets its policy from its next start on.
+    pub(crate) fn set_policy(&mut self, policy: OnIsolation) {
         self.config.settings.on_isolation = Some(policy);
     }
 
@@ -132,7 +132,7 @@ fn free_port() -> SocketAddr {
     UdpSocket::bind((address, 0)).unwrap().local_addr().unwrap()
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_so() {
@@ -165,14 +165,14 @@ pub(crate) fn shares(count: usize) -> BTreeSet<String> {
     (0..count).map(|number| format!("r{number}")).collect()
 }
 
-/// Whether each of so many shares is open at exactly one of these.
+/// Whether each of `count` shares is open at exactly one of these nodes.
 pub(crate) fn each_at_one(nodes: &[&Node], count: usize) -> bool {
     let open: Vec<String> = nodes.iter().flat_map(|node| node.host.open()).collect();
     let all: BTreeSet<String> = open.iter().cloned().collect();
     open.len() == count && all == shares(count)
 }
 
-/// Two relays that share so many rules, warm: each has what the other forwards.
+/// Two relays that share `count` rules, warm: each has installed all of them.
 pub(crate) async fn pair(cluster: &Cluster, policy: OnIsolation, count: usize) -> (Node, Node) {
     let a = Node::start_with("relay-a", cluster, policy).await;
     let b = Node::start_with("relay-b", cluster, policy).await;

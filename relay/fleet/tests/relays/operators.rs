@@ -1,4 +1,4 @@
-//! What operators ask for.
+//! Requests of operators.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn only_a_silent_relay_is_fenced_by_hand() {
     assert!(matches!(alive, Error::Conflict(_)), "{alive}");
     assert!(each_at_one(&[&a, &b], 4));
     a.crash();
-    // Its monitor may have been faster.
+    // A monitor may have been faster.
     match fence().await {
         Ok(()) | Err(Error::Conflict(_)) => {}
         Err(error) => panic!("{error}"),
@@ -83,7 +83,7 @@ async fn a_relay_that_lives_is_not_fenced_because_its_beat_key_is_deleted() {
     never_two(&[&a.host, &b.host]);
 }
 
-/// It has no entry any more, and nobody hears it: the operator knows.
+/// It has no entry any more, and nobody sees its beats: the operator knows that it is dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_whose_keys_are_deleted_is_fenced_by_hand() {
     needs_etcd!();
@@ -95,7 +95,7 @@ async fn a_relay_whose_keys_are_deleted_is_fenced_by_hand() {
         let deleted = cluster.client().delete(key, Duration::from_secs(5)).await;
         assert_eq!(deleted.unwrap(), 1);
     }
-    // Another relay may be faster, and says so by its entry.
+    // Another relay may have been faster, and has written its entry.
     match b.relay().fence("relay-a".to_owned()).await {
         Ok(()) | Err(Error::Conflict(_)) => {}
         Err(error) => panic!("{error}"),

@@ -1,4 +1,4 @@
-//! A data plane that forwards nothing and remembers everything.
+//! A data plane that forwards nothing and records everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// The gates as they stand.
+    /// The gates as last set.
     pub(crate) fn gates(&self) -> BTreeMap<String, u64> {
         let gates = self.gates.lock().unwrap();
         let last = |sets: &Vec<Set>| sets.last().map_or(0, |(_, until)| *until);
@@ -63,13 +63,13 @@ impl Recorder {
         self.events.lock().unwrap().clone()
     }
 
-    /// Whether it was told that something of this name is refused.
+    /// Whether a refusal of something with this name was reported.
     pub(crate) fn refuses(&self, name: &str) -> bool {
         let is_it = |event: &Event| matches!(event, Event::RulesRefused { what, .. } if what.contains(name));
         self.events.lock().unwrap().iter().any(is_it)
     }
 
-    /// Whether all rules were taken away at once.
+    /// Whether all rules were removed at once.
     pub(crate) fn was_emptied(&self) -> bool {
         self.was_emptied.load(Ordering::Relaxed)
     }
@@ -79,17 +79,17 @@ impl Recorder {
         self.refuses_rules.store(true, Ordering::Relaxed);
     }
 
-    /// The data plane answers no more.
+    /// The data plane stops answering.
     pub(crate) fn hang(&self) {
         self.hangs.store(true, Ordering::Relaxed);
     }
 }
 
-/// When packets passed, as spans of time that do not touch.
+/// When packets passed, as separate spans of time.
 fn spans(sets: &[Set]) -> Vec<(u64, u64)> {
     let mut spans: Vec<(u64, u64)> = Vec::new();
-    for (place, (at, until)) in sets.iter().enumerate() {
-        let next = sets.get(place + 1).map_or(u64::MAX, |next| next.0);
+    for (index, (at, until)) in sets.iter().enumerate() {
+        let next = sets.get(index + 1).map_or(u64::MAX, |next| next.0);
         let end = (*until).min(next);
         if end <= *at {
             continue;
@@ -149,16 +149,12 @@ impl Host for Recorder {
     }
 
     fn counters(&self) -> BoxFuture<'_, BTreeMap<String, FleetCounters>> {
-        let counters = |share| {
-            (
-                share,
-                FleetCounters {
-                    relayed: 1,
-                    ..FleetCounters::default()
-                },
-            )
+        let one = FleetCounters {
+            relayed: 1,
+            ..FleetCounters::default()
         };
-        let counters = self.installed().into_iter().map(counters).collect();
+        let shares = self.installed().into_iter();
+        let counters = shares.map(|share| (share, one)).collect();
         Box::pin(async { counters })
     }
 

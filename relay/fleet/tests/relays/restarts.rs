@@ -1,4 +1,4 @@
-//! Relays that begin again.
+//! Relays that restart.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::node::{Node, each_at_one, eventually, pair, rules};
 use crate::recorder::never_two;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_goes_on_with_its_session() {
+async fn a_restart_resumes_its_session() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     let (mut a, b) = pair(&cluster, OnIsolation::Peers, 20).await;
@@ -33,7 +33,7 @@ async fn a_restart_goes_on_with_its_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_without_etcd_has_the_rules_of_before() {
+async fn a_start_without_etcd_uses_the_saved_rules() {
     needs_etcd!();
     let mut cluster = Cluster::start(1).await;
     let mut a = Node::start("relay-a", &cluster).await;
@@ -64,29 +64,29 @@ async fn crashed_without_etcd() -> (Cluster, Node) {
     (cluster, a)
 }
 
-/// Forwarded is forwarded, whether it is known who holds it or not.
+/// A share is shown as forwarded, whether or not its holder is known.
 #[tokio::test(flavor = "multi_thread")]
-async fn gates_that_stay_open_without_etcd_are_told_of() {
+async fn gates_that_stay_open_without_etcd_are_reported() {
     needs_etcd!();
     let (_cluster, mut a) = crashed_without_etcd().await;
     a.run().await;
-    let told = || {
+    let reported = || {
         let member = a.relay().status().member.clone();
         let shares = member.shares.values();
         let open = shares.filter(|share| share.state == FleetShareState::Open);
         (open.count(), member.deadline_ms > 0)
     };
-    eventually("they are told of", || told() == (2, true)).await;
+    eventually("they are told of", || reported() == (2, true)).await;
     assert!(each_at_one(&[&a], 2));
 }
 
-/// A gate that a process of another policy left open for good is shut before etcd is asked.
+/// A gate that a process with another policy left open for good is shut before etcd is asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gate_without_a_deadline_does_not_outlive_its_policy() {
     needs_etcd!();
     let (_cluster, mut a) = crashed_without_etcd().await;
     assert!(each_at_one(&[&a], 2));
-    a.becomes(OnIsolation::Stop);
+    a.set_policy(OnIsolation::Stop);
     a.run().await;
     eventually("gates are shut", || a.host.open().is_empty()).await;
 }
@@ -104,7 +104,7 @@ async fn rules_that_the_daemon_refused_are_tried_again() {
     eventually("all are open", || each_at_one(&[&a], 3)).await;
 }
 
-/// Said from within a runtime, as the daemon's is.
+/// Called from within a runtime, as by the daemon.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_that_another_has_is_named() {
     let endpoints = vec!["http://127.0.0.1:1".to_owned()];
@@ -117,7 +117,7 @@ async fn a_port_that_another_has_is_named() {
     );
 }
 
-/// An etcd that answers nothing is not asked, member by member, for what stands beside the status.
+/// An etcd that does not answer is not asked, member by member, for its own status.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_does_not_wait_for_an_etcd_that_is_away() {
     let mute = [(); 40].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
@@ -126,6 +126,9 @@ async fn the_status_does_not_wait_for_an_etcd_that_is_away() {
     let mut a = Node::prepare("relay-a", endpoints, OnIsolation::Peers);
     a.run().await;
     eventually("etcd is away", || !a.relay().status().member.etcd_reachable).await;
-    let told = tokio::time::timeout(Duration::from_secs(8), a.relay().full_status()).await;
-    assert!(told.is_ok(), "twenty seconds of waiting for forty members");
+    let status = tokio::time::timeout(Duration::from_secs(8), a.relay().full_status()).await;
+    assert!(
+        status.is_ok(),
+        "twenty seconds of waiting for forty members"
+    );
 }

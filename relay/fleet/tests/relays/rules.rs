@@ -1,4 +1,4 @@
-//! The rules of a fleet: who applies them, and what else may stand in etcd.
+//! The rules of a fleet: applying them, and invalid values in etcd.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn rules_are_applied_by_one_at_a_time() {
     never_two(&[&a.host, &b.host]);
 }
 
-/// More than one transaction takes, in debug builds and on a busy machine: only that it arrives whole.
+/// Too many for one transaction. In debug builds and on a busy machine only the result counts, not the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_rules_are_one_step() {
     needs_etcd!();
@@ -70,7 +70,7 @@ async fn ten_thousand_rules_are_one_step() {
     never_two(&[&a.host, &b.host]);
 }
 
-/// Rules whose text was damaged or lost are mended by applying them again.
+/// Rules whose text was damaged or lost are repaired by applying them again.
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_that_were_lost_are_applied_again() {
     needs_etcd!();
@@ -81,13 +81,13 @@ async fn rules_that_were_lost_are_applied_again() {
     eventually("all are open", || each_at_one(&[&a], 3)).await;
     let client = cluster.client();
     let blobs = KeyRange::prefix("/mcr/plant/blobs/");
-    let found = client
+    let stored = client
         .range(blobs.clone(), RangeOptions::default(), PATIENCE)
         .await
         .unwrap();
-    assert_eq!(found.keys.len(), 1);
+    assert_eq!(stored.keys.len(), 1);
     client
-        .put(found.keys[0].key.clone(), "{", PATIENCE)
+        .put(stored.keys[0].key.clone(), "{", PATIENCE)
         .await
         .unwrap();
     let b = Node::start("relay-b", &cluster).await;
@@ -104,7 +104,7 @@ async fn rules_that_were_lost_are_applied_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_sense_is_refused_by_name_and_changes_nothing() {
+async fn invalid_values_are_refused_by_name_and_change_nothing() {
     needs_etcd!();
     let cluster = Cluster::start(1).await;
     let endpoints = vec![cluster.members[0].endpoint.clone()];
@@ -159,7 +159,7 @@ async fn what_makes_no_sense_is_refused_by_name_and_changes_nothing() {
     for name in names {
         let refused = || {
             let status = a.relay().status();
-            // The holder mends its share's key at once, perhaps before anybody looks.
+            // The holder repairs its share's key at once, perhaps before this check.
             status.member.refused.keys().any(|key| key.ends_with(name))
                 || name.starts_with("shares/") && a.host.refuses(name)
         };
@@ -170,7 +170,7 @@ async fn what_makes_no_sense_is_refused_by_name_and_changes_nothing() {
     assert_eq!(a.session(), session);
     assert!(each_at_one(&[&a], 3));
     assert!(a.host.never_shut());
-    // Rules are applied over what makes no sense, and a generation is never used again.
+    // Rules are applied over an invalid value, and a generation is never used again.
     let applied = a.relay().apply(rules(4), None, false).await.unwrap();
     assert_eq!(applied.generation, 2);
     eventually("all are open", || each_at_one(&[&a], 4)).await;

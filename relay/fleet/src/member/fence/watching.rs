@@ -1,4 +1,4 @@
-//! Whose beats are watched.
+//! Chooses whose beats are watched.
 
 use std::collections::BTreeSet;
 
@@ -6,70 +6,75 @@ use super::Watched;
 use crate::member::{Command, Member, PhaseName};
 
 impl Member {
-    /// Watches the beats of those that this relay may have to fence, or gives something to.
+    /// Watches the beats of the relays that this one may have to fence, or gives shares to.
     pub(in crate::member) fn watch_beats(&mut self) {
         if !self.is_outside() {
             self.choose_audit();
         }
-        // What is mostly so, and cheap to see.
+        // The usual case, and cheap to check.
         let is_monitored = |relay: &str| self.plan.monitored.contains(relay);
-        let watched = self.fencing.watched.keys();
-        let is_settled = watched.eq(&self.plan.monitored) && self.other_beats().all(is_monitored);
+        let watched = &self.fencing.watched;
+        let is_settled =
+            watched.keys().eq(&self.plan.monitored) && self.other_beats().all(is_monitored);
         if is_settled && !self.is_outside() {
             return;
         }
         let wanted = self.beats_to_watch();
-        let watched = self.fencing.watched.keys().map(String::as_str);
-        let unwanted = watched.filter(|relay| !wanted.contains(relay));
-        let unwanted: Vec<String> = unwanted.map(str::to_owned).collect();
-        let new = wanted
+        let is_unwanted = |relay: &&String| !wanted.contains(relay.as_str());
+        let unwanted: Vec<String> = watched.keys().filter(is_unwanted).cloned().collect();
+        let added: Vec<String> = wanted
             .iter()
-            .filter(|relay| !self.fencing.watched.contains_key(**relay));
-        let new: Vec<String> = new.map(|relay| (*relay).to_owned()).collect();
+            .filter(|relay| !watched.contains_key(**relay))
+            .map(|relay| (*relay).to_owned())
+            .collect();
         for relay in unwanted {
             self.fencing.watched.remove(&relay);
             self.out.push(Command::UnwatchBeat { relay });
         }
-        for relay in new {
+        for relay in added {
             self.fencing.watched.insert(relay.clone(), None);
             self.out.push(Command::WatchBeat { relay });
         }
     }
 
-    /// Whose beats are to be watched, by name.
+    /// The names of the relays whose beats are to be watched.
     fn beats_to_watch(&self) -> BTreeSet<&str> {
         if self.is_outside() {
             return BTreeSet::new();
         }
         let me = self.config.relay.as_str();
         let lists_me = |w: &Watched| w.beat.monitors.iter().any(|m| m.relay == me);
-        let listing = self.fencing.known().filter(|(_, w)| lists_me(w));
-        let listing = listing
-            .map(|(relay, _)| relay)
-            .filter(|relay| self.lives(relay));
+        let listing = self
+            .fencing
+            .all_observed()
+            .filter(|(relay, watched)| lists_me(watched) && self.lives(relay))
+            .map(|(relay, _)| relay);
         let monitored = self.plan.monitored.iter().map(String::as_str);
         monitored.chain(listing).chain(self.other_beats()).collect()
     }
 
-    /// Those of others than whom this relay monitors, and maybe of some that it does.
+    /// Relays to watch beside the monitored ones, and perhaps some of those again.
     fn other_beats(&self) -> impl Iterator<Item = &str> {
         let me = self.config.relay.as_str();
         let late = self
             .fencing
-            .known()
+            .all_observed()
             .filter(|(_, watched)| self.is_late(watched));
         let monitors = late.flat_map(|(_, watched)| &watched.beat.monitors);
-        let others = monitors.map(|monitor| monitor.relay.as_str());
-        let maybe_listed = self.unknown().take(1).flat_map(|_| self.replica.live());
-        let others = others.chain(self.replica.unread_relays());
-        let others = others.chain(maybe_listed.map(|(name, _)| name));
-        let others = others.filter(move |relay| *relay != me);
+        let any_unknown = self.with_unknown_monitors().take(1);
+        let maybe_listed = any_unknown.flat_map(|_| self.replica.live());
         let own = (!self.session.has_begun()).then_some(me);
         let audit = self.fencing.audit.iter().map(|(relay, _)| relay.as_str());
-        // Who is not listened to any more would be next again.
-        let told = self.targets().chain(&self.fencing.silent);
-        let told = told.map(String::as_str);
-        others.chain(own).chain(audit).chain(told)
+        // A silent relay that is not watched any more would be chosen again.
+        let targets_and_silent = self.targets().chain(&self.fencing.silent);
+        monitors
+            .map(|monitor| monitor.relay.as_str())
+            .chain(self.replica.unread_relays())
+            .chain(maybe_listed.map(|(name, _)| name))
+            .filter(move |relay| *relay != me)
+            .chain(own)
+            .chain(audit)
+            .chain(targets_and_silent.map(String::as_str))
     }
 
     /// Whether this relay takes no part yet, or none any more.
@@ -77,25 +82,18 @@ impl Member {
         matches!(self.session.phase, PhaseName::Starting | PhaseName::Left)
     }
 
-    /// Looks at one relay after another, lest all monitors of one be dead with it.
+    /// Audits one relay after another, in case all monitors of one have died with it.
     fn choose_audit(&mut self) {
-        let due = self
-            .fencing
-            .audit
-            .as_ref()
-            .is_none_or(|(_, until)| self.now >= *until);
-        if !due {
+        let audit = &self.fencing.audit;
+        if audit.as_ref().is_some_and(|(_, until)| self.now < *until) {
             return;
         }
-        let last = self.fencing.audit.take();
-        let last = last
+        let last = audit
             .as_ref()
             .map_or(self.config.relay.as_str(), |(relay, _)| relay);
         let others = || {
-            self.replica
-                .live()
-                .map(|(n, _)| n)
-                .filter(|n| *n != self.config.relay)
+            let live = self.replica.live().map(|(name, _)| name);
+            live.filter(|name| *name != self.config.relay)
         };
         let next = others()
             .find(|name| *name > last)

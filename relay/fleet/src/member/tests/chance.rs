@@ -1,8 +1,8 @@
-//! Fleets and faults by chance: silence, one way, an etcd that is empty, restored, full, slow, compacted or
-//! without a majority, garbage in any key, keys deleted, clocks that jump, relays that never hear or whose output is
-//! down, sources that pause, drains, moves, rules that change. At every instant a share is open at one
-//! relay at most; and whenever a majority of etcd answers somebody who hears, or all peers answer each
-//! other, each share is forwarded by one that hears, two holds after the last change.
+//! Random fleets and faults: silence, one-way links, an etcd that is empty, restored, full, slow, compacted
+//! or without a majority, garbage in any key, keys deleted, clocks that jump, relays that never receive or
+//! whose output is down, sources that pause, drains, moves, rules that change. At every instant a share is
+//! open at one relay at most; and whenever a majority of etcd answers a relay that receives, or all peers
+//! answer each other, each share is forwarded by a relay that receives it, two holds after the last change.
 
 use config::OnIsolation;
 
@@ -12,15 +12,15 @@ use super::settings;
 use super::sim::{MS, Settings, Sim};
 use crate::keys::HOLD_MAX_MS;
 
-/// A silence is reported after half of `input_silence` and half a second at most, and is waited for
-/// the other half.
+/// A silence is reported after half of `input_silence` and half a second at most, and tolerated for the
+/// other half.
 const SILENCE: u64 = 2600 * MS;
-/// How long a relay is tried that hears nothing, where it is next.
+/// How long a relay that receives nothing is tried when it is next.
 const TRIED: u64 = 2600 * MS;
-/// What a transaction or two and a tick take, and clocks' drift.
+/// The time of a transaction or two and a tick, and the drift of clocks.
 const SLACK: u64 = 500 * MS;
 
-/// From which seed on how many of the kinds of faults are drawn.
+/// The first seed of each range, and how many kinds of faults are drawn in it.
 const KINDS: [(u64, u64); 5] = [
     (0, 16),
     (2_000_000, 26),
@@ -28,7 +28,7 @@ const KINDS: [(u64, u64); 5] = [
     (4_000_000, 31),
     (5_000_000, 50),
 ];
-/// After so long what is known of by nothing but what it holds is fenced, at the latest.
+/// The time until a relay of which only its shares are known is fenced, at the latest.
 const LONGEST_HOLD: u64 = HOLD_MAX_MS * MS;
 
 /// Draws a fleet.
@@ -51,11 +51,11 @@ fn drawn(seed: u64) -> Sim {
     sim.records = false;
     let kinds = KINDS.iter().rfind(|(first, _)| seed >= *first);
     sim.kinds = kinds.map_or(0, |(_, kinds)| *kinds);
-    sim.listen();
+    sim.report_fitness();
     sim
 }
 
-/// Lets something happen. How long until all is as it should be, were it the last.
+/// Causes a random fault. Returns when it ends.
 fn harm(sim: &mut Sim) -> u64 {
     let hold = sim.hold();
     let host = sim.random.range(0, sim.hosts.len() as u64) as usize;
@@ -94,14 +94,14 @@ fn harm(sim: &mut Sim) -> u64 {
         13 => sim.deafen(host, until),
         14 => sim.pause_source(until),
         _ => {
-            // One that is silent for longer is begun anew.
+            // A watch that is silent for longer is opened anew.
             sim.hosts[host].watch_stalled_until = until.min(sim.now + 3000 * MS);
         }
     }
     until
 }
 
-/// The same of kinds that came later.
+/// The same for kinds that were added later.
 fn more_harm(sim: &mut Sim, which: u64, host: usize, until: u64) -> u64 {
     let line = &mut sim.hosts[host].line;
     match which {
@@ -136,7 +136,7 @@ fn more_harm(sim: &mut Sim, which: u64, host: usize, until: u64) -> u64 {
     until
 }
 
-/// The same of kinds that came later still, most of them several faults at once.
+/// The same for kinds that were added still later, most of them several faults at once.
 fn odd_harm(sim: &mut Sim, which: u64, host: usize, until: u64) -> u64 {
     let hosts = 0..sim.hosts.len();
     match which {
@@ -148,7 +148,7 @@ fn odd_harm(sim: &mut Sim, which: u64, host: usize, until: u64) -> u64 {
         36 => sim.etcd_compacts_until = until,
         37 => sim.etcd.revision += sim.random.range(1, 10_000_000),
         38 => return sim.restore_ahead(),
-        39 => sim.keep_older_session(host, until - sim.now),
+        39 => sim.save_older_session(host, until - sim.now),
         40 => return sim.cut_power(),
         41 => hosts.for_each(|host| sim.jump(host, until - sim.now)),
         42 => sim.garble_all_of(host),
@@ -167,29 +167,30 @@ fn odd_harm(sim: &mut Sim, which: u64, host: usize, until: u64) -> u64 {
     until
 }
 
-/// Runs a round of faults. What went wrong, if anything did, and what had happened.
+/// Runs a round of faults. The error describes what went wrong, and what had happened.
 fn round(seed: u64) -> Result<u64, String> {
     let mut sim = drawn(seed);
-    tried(&mut sim).map_err(|wrong| {
-        let told = sim.told.iter().rev().take(60).rev();
-        let told = told.map(|(at, host, event)| format!("{} ms: relay-{host}: {event:?}", at / MS));
-        let told: Vec<String> = sim.harms.iter().cloned().chain(told).collect();
-        format!("{wrong}\n{}", told.join("\n"))
+    run(&mut sim).map_err(|wrong| {
+        let last = sim.reported.iter().rev().take(60).rev();
+        let events =
+            last.map(|(at, host, event)| format!("{} ms: relay-{host}: {event:?}", at / MS));
+        let history: Vec<String> = sim.harms.iter().cloned().chain(events).collect();
+        format!("{wrong}\n{}", history.join("\n"))
     })
 }
 
-/// What was seen in calm.
+/// Checks the shares while no fault begins or ends.
 #[derive(Default)]
-struct Looks {
-    /// Shares whose holder etcd alone does not reach, and since when nobody forwards them.
+struct Checks {
+    /// Shares whose holder is cut off from etcd alone, and since when nobody forwards them.
     relieved: BTreeMap<String, u64>,
 }
 
-impl Looks {
-    /// Whether each share is forwarded, if it can be. A relay that etcd alone does not reach goes on for
+impl Checks {
+    /// Whether each share is forwarded, if it can be. A relay that is cut off from etcd alone goes on for
     /// as long as the others promise, and is relieved after ten seconds: its gates run out, and it is
-    /// fenced a margin later. That is a change as any other, and no fault's beginning or end.
-    fn look(&mut self, sim: &Sim) -> Result<bool, String> {
+    /// fenced a margin later. That is a change like any other, but not the beginning or end of a fault.
+    fn check(&mut self, sim: &Sim) -> Result<bool, String> {
         let now = sim.now;
         let Some(unserved) = sim.unserved() else {
             self.relieved.clear();
@@ -200,34 +201,34 @@ impl Looks {
             let is_relieved = self.relieved.contains_key(&share) || sim.is_relieved(&share);
             let since = *self.relieved.entry(share.clone()).or_insert(now);
             if !is_relieved || now > since + 2 * sim.hold() + SLACK {
-                return Err(sim.told_of(&share));
+                return Err(sim.describe(&share));
             }
         }
         Ok(self.relieved.is_empty())
     }
 }
 
-fn tried(sim: &mut Sim) -> Result<u64, String> {
+fn run(sim: &mut Sim) -> Result<u64, String> {
     sim.run_until(4000 * MS + 2 * sim.hold());
     sim.lossy = sim.random.chance(300);
     let end = sim.now + 40_000 * MS;
     let mut checked = 0;
     let mut changed = sim.now;
-    let mut looks = Looks::default();
+    let mut checks = Checks::default();
     let mut next = sim.now + 1000 * MS;
-    // Whether etcd alone is away, and all else has been well since before.
+    // Whether only etcd is away, and everything else has been well since before.
     let mut stays = false;
     while sim.now < end {
         sim.run_until(sim.now + 50 * MS);
         if let Some(violation) = sim.violation.take() {
             return Err(violation);
         }
-        // What ends is a change, too.
+        // The end of a fault is a change, too.
         let now = sim.now;
         let fenced = if sim.is_missing_keys { LONGEST_HOLD } else { 0 };
         let settles = (SILENCE + SLACK).max(fenced) + 2 * sim.hold();
-        let over = sim.ends.iter().filter(|end| **end <= now).max().copied();
-        changed = changed.max(over.unwrap_or(0));
+        let ended = sim.ends.iter().filter(|end| **end <= now).max().copied();
+        changed = changed.max(ended.unwrap_or(0));
         if sim.now >= next {
             let was_well = sim.now >= changed + settles && sim.etcd_works() && sim.hosts_are_well();
             let before = sim.harms.len();
@@ -237,8 +238,8 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
             stays = was_well && !sim.lossy && !sim.etcd_works() && sim.hosts_are_well();
             stays &= sim.harms.len() == before + 1;
             stays &= sim.settings.policy == OnIsolation::Peers && !sim.is_another_etcd();
-            let quiet = sim.random.chance(500);
-            let pause = if quiet {
+            let is_long = sim.random.chance(500);
+            let pause = if is_long {
                 sim.random.range(4, 8) * sim.hold()
             } else {
                 sim.random.range(20, 900) * MS
@@ -249,32 +250,33 @@ fn tried(sim: &mut Sim) -> Result<u64, String> {
             sim.is_open_somewhere()?;
             stays &= !sim.etcd_works() && sim.hosts_are_well();
         }
-        let tried = sim.deaf().saturating_sub(1) as u64 * TRIED;
+        let tried = sim.receiving_nothing().saturating_sub(1) as u64 * TRIED;
         if !sim.lossy && now >= changed + settles + tried {
-            checked += u64::from(looks.look(sim)?);
+            checked += u64::from(checks.check(sim)?);
         }
     }
     Ok(checked)
 }
 
-/// Seeds that failed once: a clock that jumped let its relay fence one that beat; an older backup came back
-/// after an etcd that was empty, and a share was open twice; a share was given to a relay that etcd did not
-/// hear; nobody knew who held a share whose key made no sense; what two relays take over in order was told
-/// to be lost; a backup whose revisions lay ahead was taken for a fence; a relay without a session did not
-/// see that etcd was another; one that had booted asked in vain for promises; holder and standby heard
-/// nothing, and the third was not asked; a claim was skipped before its key was spoilt; a clock jumped
-/// twice within a hold; a relay that stood still from a backup to its return took up what another held; two
-/// were tried that heard nothing; one that had discarded its key out of a backup heard nothing any more, and
-/// what the backup said that it held nobody took; a share was given to one that etcd had not reached for less
-/// than a hold; one that had slept fenced by a beat of long ago a relay whose beat was garbled since; a
-/// share was claimed by a plan that did not know yet who held it, whose beat key had just been deleted; a backup
-/// had a relay without its beat key, which is waited for five seconds; one that waited for a name took what the
-/// first process of the name forwarded, whose key was deleted, and fenced in its place; one whose data plane hung
-/// asked for promises; a share had changed hands unread when its key was deleted; all keys of one that had booted
-/// were garbled, which is waited for as if they were deleted; etcd lost everything, and who came back had a
-/// shorter hold than the holder that was cut off; one rested for the longest hold there is, because of one that
-/// had been fenced before; the answer to a share's former handing over, which another write had overtaken, opened
-/// its gate while the next was on its way.
+/// Seeds that once failed: a relay whose clock jumped fenced another that was beating; an older backup was
+/// restored after etcd had been empty, and a share was open twice; a share was given to a relay that did not
+/// reach etcd; nobody knew the holder of a share whose key was invalid; an orderly hand-over between two
+/// relays was reported as lost; a backup whose revisions lay ahead was taken for a fence; a relay without a
+/// session did not notice another etcd; a relay that had booted asked for promises in vain; holder and standby
+/// received nothing, and the third relay was not asked; a claim was skipped before its key was garbled; a
+/// clock jumped twice within a hold; a relay that was stopped from a backup until its restoration resumed
+/// shares of another; two relays were tried that received nothing; a relay that had discarded its key of a
+/// backup received nothing any more, and nobody took the shares that it held by the backup; a share was given
+/// to a relay that had been cut off from etcd for less than a hold; a relay that had slept used an old beat to
+/// fence another whose beat was garbled since; a share was claimed by a plan that did not have its holder yet,
+/// whose beat key had just been deleted; a backup had a relay without its beat key, which is waited for five
+/// seconds; a process that waited for a name took the shares of the first process of that name, whose key was
+/// deleted, and fenced in its place; a relay whose data plane hung asked for promises; a share had changed
+/// hands unread when its key was deleted; all keys of a relay that had booted were garbled, which is waited
+/// for as if they were deleted; etcd lost everything, and the relays that came back had a shorter hold than
+/// the holder that was cut off; a relay rested for the longest hold there is, because of one that had been
+/// fenced before; the answer to a former hand-over of a share, overtaken by another write, opened its gate
+/// during the next hand-over.
 const FAILED: [u64; 39] = [
     132, 133, 189, 197, 264, 339, 418, 498, 1023, 2004, 3393, 3643, 3705, 4001, 4530, 4786, 50_036,
     53_852, 59_201, 60_566, 60_667, 102_739, 103_006, 103_751, 104_030, 1_011_694, 1_050_398,
@@ -303,7 +305,7 @@ fn faults_by_chance_for_long() {
     for seed in first..first + count {
         let outcome = std::panic::catch_unwind(|| round(seed));
         match outcome.unwrap_or_else(|_| Err("panicked".to_owned())) {
-            Ok(looks) => checked += looks,
+            Ok(checks) => checked += checks,
             Err(wrong) => {
                 println!("seed {seed}: {wrong}");
                 failed.push(seed);

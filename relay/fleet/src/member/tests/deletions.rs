@@ -1,4 +1,4 @@
-//! Keys that somebody has deleted: who lives is not taken for gone, and who has gone is followed.
+//! Deleted keys: a live relay is not taken for dead, and a dead one is succeeded.
 
 use config::OnIsolation;
 
@@ -6,19 +6,19 @@ use super::events::{fleet, stays};
 use super::sim::{MS, Sim};
 use super::{HOLD, Settings, holders, settings};
 
-/// What became of the relay whose keys are deleted.
+/// The state of the relay whose keys are deleted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Holder {
     Lives,
     Dead,
     Stopped,
-    /// From etcd alone: its peers promise on.
+    /// Cut off from etcd alone: its peers go on promising.
     Cut,
 }
 
 const HOLDERS: [Holder; 4] = [Holder::Lives, Holder::Dead, Holder::Stopped, Holder::Cut];
 
-/// Brings it there. Its number.
+/// Brings the holder of cam0 into that state, and returns its number.
 fn strike(sim: &mut Sim, what: Holder) -> usize {
     let holder = holders(sim).unwrap()[0];
     let until = sim.now + 60_000 * MS;
@@ -31,7 +31,7 @@ fn strike(sim: &mut Sim, what: Holder) -> usize {
     holder
 }
 
-/// Two holds later, at most, each share is forwarded, and never was by two.
+/// Three holds later each share is forwarded, and never was by two.
 fn follows(sim: &mut Sim, what: Holder, holder: usize, case: &str) {
     sim.run_until(sim.now + 3 * HOLD);
     assert_eq!(sim.violation, None, "{case}");
@@ -105,13 +105,14 @@ fn a_whole_kind_of_keys_that_is_deleted_doubles_nothing() {
     }
 }
 
-/// Who comes now knows it by what it holds alone, and waits for the longest hold.
+/// A relay that starts now knows it only by its shares, and waits for the longest hold.
 #[test]
 fn a_relay_that_is_known_by_what_it_holds_alone_is_fenced() {
     super::events::is_fenced_without(&["relays", "beats"]);
 }
 
-/// It forwards on, as its peers promise: one that comes for the first time is not to take its share for free.
+/// It goes on forwarding, as its peers promise: a relay that starts for the first time must not take its
+/// share for free.
 #[test]
 fn a_share_without_a_key_is_its_holders() {
     for seed in 0..8 {
@@ -131,7 +132,7 @@ fn a_share_without_a_key_is_its_holders() {
     }
 }
 
-/// What nobody can take while it goes is free at once, though it leaves no entry of its own.
+/// Shares that nobody can take while it leaves are free at once, though no entry names it.
 #[test]
 fn what_a_relay_leaves_behind_is_free_at_once() {
     for (seed, anew) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -158,8 +159,8 @@ fn what_a_relay_leaves_behind_is_free_at_once() {
     }
 }
 
-/// Four relays, of which the last has not been there yet.
-fn fleet_and_one_to_come(seed: u64) -> Sim {
+/// Four relays, of which the last has not started yet.
+fn fleet_and_a_newcomer(seed: u64) -> Sim {
     let settings = Settings {
         relays: 4,
         ..settings(OnIsolation::Peers)
@@ -170,14 +171,14 @@ fn fleet_and_one_to_come(seed: u64) -> Sim {
     sim
 }
 
-/// It forwards on by the promises of those that cannot hear of it either: one that comes for the first time
-/// is not to follow it. Once one of them hears etcd, it is followed as ever.
+/// It goes on forwarding by the promises of monitors that are cut off, too: a relay that starts for the first
+/// time must not succeed it. Once one of them reaches etcd, it is succeeded as usual.
 #[test]
 fn a_relay_that_is_cut_off_with_all_that_it_listed_is_waited_for() {
     let ways = [None, Some("beats"), Some("relays")];
     for (seed, way) in (0..8).flat_map(|seed| ways.map(|way| (seed, way))) {
         let case = format!("seed {seed}, {way:?}");
-        let mut sim = fleet_and_one_to_come(seed);
+        let mut sim = fleet_and_a_newcomer(seed);
         let holder = holders(&sim).unwrap()[0];
         (0..3).for_each(|host| sim.hosts[host].etcd_cut_until = sim.now + 60_000 * MS);
         sim.run_until(sim.now + 200 * MS);
@@ -206,13 +207,14 @@ fn a_relay_that_is_cut_off_with_all_that_it_listed_is_waited_for() {
     }
 }
 
-/// Nobody that hears etcd has read whose it is, nor is anything else left of who holds it and forwards on.
+/// No relay that reaches etcd has read whose it is, and nothing else is left of its holder, which goes on
+/// forwarding.
 #[test]
 fn a_share_whose_unread_key_was_a_deleted_relays_is_waited_for() {
     let ways = [0, 1, 2, 3];
     for (seed, way) in (0..8).flat_map(|seed| ways.map(|way| (seed, way))) {
         let case = format!("seed {seed}, way {way}");
-        let mut sim = fleet_and_one_to_come(seed);
+        let mut sim = fleet_and_a_newcomer(seed);
         let holder = holders(&sim).unwrap()[0];
         sim.hosts[holder].etcd_cut_until = sim.now + 60_000 * MS;
         sim.run_until(sim.now + 200 * MS);
@@ -242,9 +244,9 @@ fn a_share_whose_unread_key_was_a_deleted_relays_is_waited_for() {
     }
 }
 
-/// A fourth process takes the name of one that lives: the holder of cam0, or the one after it.
+/// A fourth process takes the name of a live relay: the holder of cam0, or the one after it.
 fn fleet_and_a_namesake(seed: u64, of_holder: bool) -> (Sim, usize) {
-    let mut sim = fleet_and_one_to_come(seed);
+    let mut sim = fleet_and_a_newcomer(seed);
     let holder = holders(&sim).unwrap()[0];
     let first = if of_holder { holder } else { (holder + 1) % 3 };
     sim.name(3, &format!("relay-{first}"));
@@ -253,7 +255,7 @@ fn fleet_and_a_namesake(seed: u64, of_holder: bool) -> (Sim, usize) {
     (sim, first)
 }
 
-/// Its key says that there is no such session any more: the first process may forward all the same.
+/// By its key that session has ended: the first process may forward all the same.
 #[test]
 fn who_waits_for_a_name_whose_key_is_deleted_takes_nothing_at_once() {
     let kinds = [&["beats"][..], &["beats", "relays"], &["relays", "beats"]];
@@ -272,7 +274,7 @@ fn who_waits_for_a_name_whose_key_is_deleted_takes_nothing_at_once() {
     }
 }
 
-/// What the first process of the name has promised it does not know, nor when that has just ended.
+/// It does not know the promises of the first process of the name, not even when that has just ended.
 #[test]
 fn who_waits_for_a_name_fences_nobody_in_its_place() {
     for (seed, dies) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -293,7 +295,7 @@ fn who_waits_for_a_name_fences_nobody_in_its_place() {
     }
 }
 
-/// One that has not read it knows an older holder, and is not to take it for the last.
+/// A relay that has not read the change knows an older holder, and must not take that one for the last.
 #[test]
 fn a_share_that_changed_hands_unread_before_its_key_was_deleted_doubles_nothing() {
     for seed in 0..8 {
@@ -314,7 +316,7 @@ fn a_share_that_changed_hands_unread_before_its_key_was_deleted_doubles_nothing(
     }
 }
 
-/// What becomes of a transaction that gives it away says nothing of the one that follows: another write came
+/// The outcome of a transaction that gives it away says nothing about the next one: another write came in
 /// between.
 #[test]
 fn a_share_whose_key_is_written_while_it_is_given_away_is_open_once() {

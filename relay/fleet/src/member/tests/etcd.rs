@@ -1,4 +1,4 @@
-//! etcd as members see it: one history of revisions.
+//! A model of etcd: one history of revisions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ pub(super) struct Etcd {
     pub(super) keys: BTreeMap<String, KeyValue>,
     pub(super) history: Vec<(u64, Change)>,
     pub(super) compacted: u64,
-    /// When each key was deleted last.
+    /// The revision at which each key was last deleted.
     pub(super) deleted: HashMap<String, u64>,
 }
 
@@ -59,8 +59,8 @@ impl Etcd {
     /// All at one revision.
     pub(super) fn operator_delete_prefix(&mut self, prefix: &str) {
         self.revision += 1;
-        let keys = self.keys.keys().filter(|key| key.starts_with(prefix));
-        let keys: Vec<String> = keys.cloned().collect();
+        let matching = self.keys.keys().filter(|key| key.starts_with(prefix));
+        let keys: Vec<String> = matching.cloned().collect();
         keys.iter().for_each(|key| self.delete(key));
     }
 
@@ -99,7 +99,7 @@ impl Etcd {
         let mut before = self.history[..until].iter().rev();
         let last = before.find_map(|(at, change)| match change {
             Change::Put(kv) => (kv.key == key).then_some((*at, Some(kv))),
-            Change::Deleted { key: gone, .. } => (gone == key).then_some((*at, None)),
+            Change::Deleted { key: deleted, .. } => (deleted == key).then_some((*at, None)),
         });
         last.unwrap_or((0, None))
     }

@@ -1,4 +1,4 @@
-//! One thing after another: restarts, hostile values, deleted keys, restored backups.
+//! Single events: restarts, hostile values, deleted keys, restored backups.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{HOLD, holders, settings};
 use crate::keys::SessionNumber;
 use crate::member::{Fitness, FleetEvent, Input, PhaseName, Question};
 
-/// A fleet that has come to rest.
+/// A fleet that has settled.
 pub(super) fn fleet(seed: u64) -> Sim {
     let mut sim = Sim::new(seed, settings(OnIsolation::Peers));
     sim.run_until(4000 * MS);
@@ -25,8 +25,8 @@ fn down(why: &str) -> Fitness {
     }
 }
 
-pub(super) fn was_told(sim: &Sim, wanted: impl Fn(&FleetEvent) -> bool) -> bool {
-    sim.told.iter().any(|(_, _, event)| wanted(event))
+pub(super) fn was_reported(sim: &Sim, is_it: impl Fn(&FleetEvent) -> bool) -> bool {
+    sim.reported.iter().any(|(_, _, event)| is_it(event))
 }
 
 pub(super) fn sessions(sim: &Sim) -> Vec<SessionNumber> {
@@ -37,7 +37,7 @@ pub(super) fn sessions(sim: &Sim) -> Vec<SessionNumber> {
     statuses.map(|status| status.session).collect()
 }
 
-/// Runs on, and holds that nothing changes hands and nothing is shut for even a millisecond.
+/// Runs on, and asserts that no share changes hands or is shut for even a millisecond.
 pub(super) fn stays(sim: &mut Sim, ms: u64) {
     let before = holders(sim).unwrap();
     for _ in 0..ms {
@@ -115,7 +115,7 @@ fn hostile_values_are_refused_by_name_and_change_nothing() {
         .operator_put("/mcr/plant/shares/../../x", b"1".to_vec());
     stays(&mut sim, 3000);
     let refused = |event: &FleetEvent| matches!(event, FleetEvent::Refused { key, .. } if key == "/mcr/plant/shares/cam0");
-    assert!(was_told(&sim, refused));
+    assert!(was_reported(&sim, refused));
     let status = sim.hosts[0].member.as_ref().unwrap().status(sim.local(0));
     assert!(
         status.refused.contains_key("/mcr/plant/shares/../../x"),
@@ -124,7 +124,7 @@ fn hostile_values_are_refused_by_name_and_change_nothing() {
     );
 }
 
-/// Its session lives on: the key is what it was, but for its value.
+/// Its session goes on: only the value of the key has changed.
 #[test]
 fn a_relay_mends_its_own_keys_and_loses_nothing() {
     for seed in 0..6 {
@@ -140,7 +140,7 @@ fn a_relay_mends_its_own_keys_and_loses_nothing() {
             sim.etcd.operator_put(&key, b"garbage".to_vec());
             stays(&mut sim, 2000);
             let refused = |event: &FleetEvent| matches!(event, FleetEvent::Refused { key: refused, problem } if *refused == key && problem.contains("anew"));
-            assert!(was_told(&sim, refused), "{key}");
+            assert!(was_reported(&sim, refused), "{key}");
             assert_ne!(sim.etcd.keys[&key].value, b"garbage", "{key}");
         }
         for host in 0..3 {
@@ -172,7 +172,7 @@ fn a_dead_relay_whose_keys_make_no_sense_is_followed() {
     }
 }
 
-/// A key that nobody has seen make sense keeps its relay out for the longest hold.
+/// A key that nobody has seen valid keeps its relay out for the longest hold.
 #[test]
 fn a_relay_joins_over_a_key_that_never_made_sense() {
     let mut sim = fleet(3);
@@ -186,7 +186,7 @@ fn a_relay_joins_over_a_key_that_never_made_sense() {
     stays(&mut sim, 3000);
 }
 
-/// Dead, alive, or cut off from etcd alone: each way its session ends, and nothing comes twice.
+/// Dead, alive, or cut off from etcd alone: in each case its session ends, and no share is open twice.
 #[test]
 fn a_relay_whose_beat_key_is_deleted_holds_nothing_for_ever() {
     for seed in 0..12 {
@@ -212,13 +212,13 @@ fn a_relay_whose_beat_key_is_deleted_holds_nothing_for_ever() {
     }
 }
 
-/// Who comes when the key has gone already knows no beat of it, and waits for the longest hold.
+/// A relay that starts after the deletion has seen no beat of it, and waits for the longest hold.
 #[test]
-fn a_relay_that_nobody_has_heard_of_is_fenced_without_a_beat_key() {
+fn a_relay_of_which_nobody_has_seen_a_beat_is_fenced_without_a_beat_key() {
     is_fenced_without(&["beats"]);
 }
 
-/// That a dead relay of which these keys are deleted, too, waits for the longest hold, and no longer.
+/// Asserts that a dead relay whose keys are deleted, too, is fenced after the longest hold, and no later.
 pub(super) fn is_fenced_without(keys: &[&str]) {
     for seed in 0..6 {
         let mut sim = fleet(seed);
@@ -237,7 +237,7 @@ pub(super) fn is_fenced_without(keys: &[&str]) {
 
 /// The very case in which nobody forwards.
 #[test]
-fn a_gate_that_runs_out_is_told_and_told_again_when_it_opens() {
+fn a_gate_that_runs_out_is_reported_and_again_when_it_opens() {
     for policy in [OnIsolation::Peers, OnIsolation::Stop] {
         let mut sim = Sim::new(2, settings(policy));
         sim.run_until(4000 * MS);
@@ -249,7 +249,7 @@ fn a_gate_that_runs_out_is_told_and_told_again_when_it_opens() {
         }
         let mut open: BTreeMap<(usize, String), bool> = BTreeMap::new();
         let mut ran_out = 0;
-        for (_, host, event) in &sim.told {
+        for (_, host, event) in &sim.reported {
             let (share, is_open) = match event {
                 FleetEvent::ShareOpened { share } => (share, true),
                 FleetEvent::ShareShut { share, why } => {
@@ -267,18 +267,12 @@ fn a_gate_that_runs_out_is_told_and_told_again_when_it_opens() {
 }
 
 #[test]
-fn two_processes_of_a_name_are_told_of_by_both_for_as_long_as_they_are_there() {
+fn two_processes_of_a_name_are_reported_by_both_for_as_long_as_they_run() {
     let mut sim = fleet(4);
     let wrong = |sim: &Sim, host: usize| {
-        let status = sim.hosts[host]
-            .member
-            .as_ref()
-            .unwrap()
-            .status(sim.local(host));
-        status
-            .wrong
-            .iter()
-            .any(|wrong| wrong.contains("another process"))
+        let member = sim.hosts[host].member.as_ref().unwrap();
+        let problems = member.status(sim.local(host)).wrong;
+        problems.iter().any(|it| it.contains("another process"))
     };
     sim.kill(2, true, 100 * MS);
     sim.name(2, "relay-1");
@@ -296,19 +290,18 @@ fn an_emptied_prefix_takes_no_rules_away() {
     let before = holders(&sim).unwrap();
     sim.etcd.operator_put("/mcr/plant/settings", b"{}".to_vec());
     let keys: Vec<String> = sim.etcd.keys.keys().cloned().collect();
-    let kept = |key: &&String| !key.contains("/beats/");
-    for key in keys.iter().filter(kept) {
+    for key in keys.iter().filter(|key| !key.contains("/beats/")) {
         sim.etcd.operator_delete(key);
     }
     sim.run_until(sim.now + 1000 * MS);
     assert_eq!(holders(&sim), Ok(before));
     assert_eq!(sim.violation, None);
     let status = sim.hosts[0].member.as_ref().unwrap().status(sim.local(0));
-    let told = status
+    let is_reported = status
         .wrong
         .iter()
         .any(|wrong| wrong.contains("rules/current has gone"));
-    assert!(told, "{:?}", status.wrong);
+    assert!(is_reported, "{:?}", status.wrong);
 }
 
 #[test]
@@ -319,7 +312,7 @@ fn a_restored_backup_shuts_all_for_a_hold() {
         sim.run_until(sim.now + 3000 * MS);
         sim.etcd = backup;
         sim.run_until(sim.now + 700 * MS);
-        assert!(was_told(&sim, |event| *event == FleetEvent::Restored));
+        assert!(was_reported(&sim, |event| *event == FleetEvent::Restored));
         assert!(sim.shares().iter().all(|share| sim.open(share).is_empty()));
         sim.run_until(sim.now + 4 * HOLD);
         holders(&sim).unwrap();
@@ -327,7 +320,7 @@ fn a_restored_backup_shuts_all_for_a_hold() {
     }
 }
 
-/// It deletes the key that a backup has of it, and hears nothing any more: no key is left to be fenced.
+/// It deletes its key of a backup, and receives nothing any more: no key is left to be fenced.
 #[test]
 fn what_a_backup_says_that_a_relay_holds_is_free_once_its_key_is_discarded() {
     for seed in 5..11 {
@@ -348,7 +341,7 @@ fn what_a_backup_says_that_a_relay_holds_is_free_once_its_key_is_discarded() {
     }
 }
 
-/// It never learns of it, and its peers would promise not to fence it.
+/// It never learns that it holds the share, and its peers would promise not to fence it.
 #[test]
 fn what_is_given_to_a_relay_that_etcd_no_longer_reaches_is_soon_taken_again() {
     for seed in 0..6 {
@@ -379,8 +372,8 @@ fn an_unfit_holder_hands_over_after_half_a_second() {
 }
 
 #[test]
-fn others_are_told_the_whole_reason_or_that_there_is_more() {
-    for (reason, told) in [
+fn others_get_the_whole_reason_or_a_mark_that_there_is_more() {
+    for (reason, published) in [
         ("r".repeat(120), "r".repeat(120)),
         ("r".repeat(121), "r".repeat(120) + "…"),
     ] {
@@ -389,7 +382,7 @@ fn others_are_told_the_whole_reason_or_that_there_is_more() {
         sim.run_until(sim.now + 600 * MS);
         let other = sim.hosts[1].member.as_ref().unwrap();
         let status = other.status(sim.local(1));
-        assert_eq!(status.relays["relay-0"].told.unfit["cam0"], told);
+        assert_eq!(status.relays["relay-0"].told.unfit["cam0"], published);
     }
 }
 
@@ -408,7 +401,7 @@ fn a_share_that_nobody_is_fit_for_stays_and_is_taken_all_the_same() {
     assert_ne!(sim.open("cam0"), [holder]);
 }
 
-/// Whoever has recorded a question keeps nobody from taking over by sending it again and again.
+/// A recorded question that is sent again and again keeps nobody from taking over.
 #[test]
 fn a_question_that_is_repeated_is_answered_once() {
     let mut sim = fleet(9);
@@ -443,21 +436,21 @@ fn who_leaves_gives_everything_away_first() {
     sim.run_until(before + 600 * MS);
     assert!(!holders(&sim).unwrap().contains(&holder));
     let fenced = |event: &FleetEvent| matches!(event, FleetEvent::RelayFenced { .. });
-    assert!(!was_told(&sim, fenced), "it went in order");
+    assert!(!was_reported(&sim, fenced), "it went in order");
 }
 
 #[test]
-fn status_tells_who_holds_what() {
+fn status_shows_who_holds_what() {
     let sim = fleet(8);
     let holders = holders(&sim).unwrap();
     let status = sim.hosts[1].member.as_ref().unwrap().status(sim.local(1));
     assert_eq!(status.phase, PhaseName::Joined);
     assert_eq!(status.relays.len(), 3);
     for (share, holder) in sim.shares().iter().zip(holders) {
-        let told = &status.shares[share];
-        assert_eq!(told.relay, Some(format!("relay-{holder}")));
-        assert_ne!(told.standby, told.relay);
-        assert_eq!(told.problem, None);
+        let share = &status.shares[share];
+        assert_eq!(share.relay, Some(format!("relay-{holder}")));
+        assert_ne!(share.standby, share.relay);
+        assert_eq!(share.problem, None);
     }
     let held: usize = status.relays.values().map(|relay| relay.told.shares).sum();
     assert_eq!(held, sim.settings.shares);

@@ -1,42 +1,39 @@
-//! What once stopped streams: relays that never heard, one way, an etcd that came back empty.
+//! Outages that once stopped streams: inputs that never received, one-way links, an etcd that came back
+//! empty.
 
 use std::collections::BTreeMap;
 
 use config::OnIsolation;
 
 use super::etcd::Etcd;
-use super::events::{fleet, sessions, stays, was_told};
+use super::events::{fleet, sessions, stays, was_reported};
 use super::sim::{MS, Sim};
 use super::{HOLD, Settings, holders, settings};
 use crate::member::{Fitness, FleetEvent, Input};
 
-/// cam0 comes, does no more, or has never come.
-pub(super) fn hears(sim: &mut Sim, host: usize, what: Option<bool>) {
+/// The host reports that it receives cam0, no longer does, or (`None`) never has.
+pub(super) fn receives(sim: &mut Sim, host: usize, state: Option<bool>) {
     let cam0 = || "cam0".to_owned();
-    let silent = (what == Some(false)).then(|| (cam0(), "nothing comes any more".to_owned()));
+    let silent = (state == Some(false)).then(|| (cam0(), "nothing comes any more".to_owned()));
     let fitness = Fitness {
         silent: silent.into_iter().collect(),
-        heard: BTreeMap::from([(cam0(), u32::from(what == Some(true)))]),
+        heard: BTreeMap::from([(cam0(), u32::from(state == Some(true)))]),
         ..Fitness::default()
     };
     sim.input(host, Input::Fitness(fitness));
 }
 
-/// A relay whose input never delivers anything, on its own, is neither fit nor unfit: it gets nothing
-/// because the others fall silent with the source.
+/// A relay whose input has never received anything is neither fit nor unfit: it gets no share just because
+/// the others fall silent with the source.
 #[test]
 fn a_relay_that_never_heard_gets_nothing_in_a_pause_of_the_source() {
     for seed in 0..6 {
         let mut sim = fleet(seed);
         let holder = holders(&sim).unwrap()[0];
-        let set = |sim: &mut Sim, what| {
+        let set = |sim: &mut Sim, state| {
             for host in 0..3 {
-                let what = if host == (holder + 1) % 3 {
-                    None
-                } else {
-                    Some(what)
-                };
-                hears(sim, host, what);
+                let has_never = host == (holder + 1) % 3;
+                receives(sim, host, (!has_never).then_some(state));
             }
         };
         set(&mut sim, true);
@@ -59,12 +56,12 @@ fn a_holder_that_never_heard_what_another_hears_gives_it_away_and_is_named() {
             .as_ref()
             .unwrap()
             .status(sim.local(deaf));
-        let next = status.shares["cam0"].standby.clone().unwrap();
-        let next: usize = next.strip_prefix("relay-").unwrap().parse().unwrap();
-        hears(&mut sim, deaf, None);
+        let standby = status.shares["cam0"].standby.clone().unwrap();
+        let next: usize = standby.strip_prefix("relay-").unwrap().parse().unwrap();
+        receives(&mut sim, deaf, None);
         sim.run_until(sim.now + 2000 * MS);
         assert_eq!(holders(&sim).unwrap()[0], deaf, "nobody hears anything");
-        hears(&mut sim, next, Some(true));
+        receives(&mut sim, next, Some(true));
         sim.run_until(sim.now + 600 * MS);
         for host in 0..3 {
             let status = sim.hosts[host]
@@ -79,7 +76,7 @@ fn a_holder_that_never_heard_what_another_hears_gives_it_away_and_is_named() {
         assert_eq!(holders(&sim).unwrap()[0], deaf, "not yet");
         sim.run_until(sim.now + 1000 * MS);
         assert_eq!(holders(&sim).unwrap()[0], next);
-        // It is the last in line from then on, and known to be.
+        // From then on it is the last in the order, and all relays show that.
         let third = 3 - deaf - next;
         let status = sim.hosts[next]
             .member
@@ -90,7 +87,7 @@ fn a_holder_that_never_heard_what_another_hears_gives_it_away_and_is_named() {
             status.shares["cam0"].standby,
             Some(format!("relay-{third}"))
         );
-        hears(&mut sim, third, Some(true));
+        receives(&mut sim, third, Some(true));
         sim.run_until(sim.now + 500 * MS);
         sim.kill(next, true, 60_000 * MS);
         sim.run_until(sim.now + 3 * HOLD);
@@ -104,21 +101,20 @@ fn a_source_that_starts_again_moves_nothing() {
     for seed in 0..6 {
         let mut sim = fleet(seed);
         let holder = holders(&sim).unwrap()[0];
-        (0..3).for_each(|host| hears(&mut sim, host, Some(true)));
+        (0..3).for_each(|host| receives(&mut sim, host, Some(true)));
         sim.run_until(sim.now + 2000 * MS);
-        (0..3).for_each(|host| hears(&mut sim, host, Some(false)));
+        (0..3).for_each(|host| receives(&mut sim, host, Some(false)));
         stays(&mut sim, 10_000);
         for host in (0..3).filter(|host| *host != holder) {
-            hears(&mut sim, host, Some(true));
+            receives(&mut sim, host, Some(true));
         }
         stays(&mut sim, 800);
-        hears(&mut sim, holder, Some(true));
+        receives(&mut sim, holder, Some(true));
         stays(&mut sim, 3000);
     }
 }
 
-/// Whoever sees the other etcd rests for a hold, joins anew and takes what it had.
-/// What it sends arrives: it asks for promises that it never gets.
+/// Its own messages arrive: it asks for promises that it never gets.
 #[test]
 fn a_relay_that_nothing_reaches_is_fenced_after_a_hold() {
     for seed in 0..12 {
@@ -140,7 +136,7 @@ fn a_relay_that_nothing_reaches_is_fenced_after_a_hold() {
     }
 }
 
-/// Its engine goes on: it sends no beat, and is to ask for no promise either.
+/// Its engine runs on: it sends no beats, and must not ask for promises either.
 #[test]
 fn a_relay_whose_data_plane_hangs_is_fenced_after_a_hold() {
     for seed in 0..6 {
@@ -189,8 +185,8 @@ fn an_etcd_that_comes_back_empty_is_joined_anew() {
         sim.run_until(sim.now + seed * 300 * MS);
         sim.etcd = Default::default();
         sim.run_until(sim.now + 2 * HOLD);
-        assert!(was_told(&sim, |event| *event == FleetEvent::Restored));
-        assert!(!was_told(&sim, |event| *event == FleetEvent::Fenced));
+        assert!(was_reported(&sim, |event| *event == FleetEvent::Restored));
+        assert!(!was_reported(&sim, |event| *event == FleetEvent::Fenced));
         assert_eq!(sim.violation, None);
         assert!(
             sessions(&sim).iter().all(|session| *session > 0),
@@ -201,7 +197,7 @@ fn an_etcd_that_comes_back_empty_is_joined_anew() {
     }
 }
 
-/// Who is cut off goes on for its own hold, which those that see the new etcd have to wait for.
+/// A relay that is cut off goes on for its own hold, which relays that see the new etcd have to wait for.
 #[test]
 fn a_rebuilt_etcd_doubles_nothing_where_holds_differ() {
     for (seed, restarts) in (0..12).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -281,8 +277,8 @@ fn an_etcd_that_is_emptied_again_and_again_is_joined_anew() {
     }
 }
 
-/// An etcd that lost everything and is given its backup later, or again another: the sessions of both have
-/// the same numbers, and the backup's revision may be the greater.
+/// An etcd that lost everything and is restored later: its sessions have the same numbers as those of the
+/// backup, and the backup's revision may be the greater.
 #[test]
 fn a_backup_whose_sessions_have_the_same_numbers_doubles_nothing() {
     for seed in 0..60 {
@@ -310,7 +306,7 @@ fn a_backup_whose_sessions_have_the_same_numbers_doubles_nothing() {
     }
 }
 
-/// Puts a backup back at once; the hosts but the first reach it a while later, by the seed.
+/// Restores a backup at once; all hosts but the first reach it later, depending on the seed.
 fn put_back(sim: &mut Sim, backup: Etcd, (first, seed): (usize, u64)) {
     sim.replace_etcd(backup);
     sim.etcd_down_until = sim.now;
@@ -361,7 +357,7 @@ fn who_slept_from_a_backup_to_its_return_doubles_nothing() {
     }
 }
 
-/// A jump that looks like a late tick is taken for time that has passed: those within a hold add up.
+/// A jump that looks like a late tick counts as time that has passed: several within a hold add up.
 #[test]
 fn small_jumps_of_a_clock_within_a_hold_double_nothing() {
     for (seed, jumps, hold) in (0..6).flat_map(|seed| {
@@ -401,8 +397,7 @@ fn small_jumps_of_a_clock_within_a_hold_double_nothing() {
     }
 }
 
-/// What a relay says that it hears is old where etcd does not hear of it, and it does not learn what it
-/// is given.
+/// The report of a relay that is cut off from etcd is outdated, and it does not learn that it is given a share.
 #[test]
 fn nothing_is_given_to_a_relay_that_etcd_does_not_reach() {
     for (seed, relays) in (0..8).flat_map(|seed| [(seed, 3), (seed, 10)]) {
@@ -419,8 +414,8 @@ fn nothing_is_given_to_a_relay_that_etcd_does_not_reach() {
             let member = sim.hosts[holder].member.as_ref().unwrap();
             member.status(sim.local(holder)).shares["cam0"].clone()
         };
-        let next = status(&sim).standby.unwrap();
-        let next: usize = next.trim_start_matches("relay-").parse().unwrap();
+        let standby = status(&sim).standby.unwrap();
+        let next: usize = standby.trim_start_matches("relay-").parse().unwrap();
         sim.hosts[next].etcd_cut_until = sim.now + 20_000 * MS;
         sim.run_until(sim.now + HOLD + 500 * MS);
         let down = BTreeMap::from([("cam0".to_owned(), "no link".to_owned())]);
@@ -439,7 +434,7 @@ fn nothing_is_given_to_a_relay_that_etcd_does_not_reach() {
     }
 }
 
-/// Nobody knows who held it: once all sessions of that time are over, somebody takes it.
+/// Nobody knows who held it: once all sessions of that time have ended, somebody takes it.
 #[test]
 fn a_share_whose_key_makes_no_sense_to_anybody_is_taken() {
     for seed in 0..8 {
@@ -453,7 +448,7 @@ fn a_share_whose_key_makes_no_sense_to_anybody_is_taken() {
     }
 }
 
-/// Who holds it may forward, and cannot be asked: the others wait until its session is over.
+/// Its holder may forward, and cannot be asked: the others wait until its session has ended.
 #[test]
 fn a_share_whose_key_makes_no_sense_is_left_to_who_may_hold_it() {
     for seed in 0..8 {
@@ -473,8 +468,8 @@ fn a_share_whose_key_makes_no_sense_is_left_to_who_may_hold_it() {
     }
 }
 
-/// Nobody has read what the key said, the others have sessions of that time, and who held it is dead: once
-/// the others have said that they do not hold it, somebody takes it.
+/// Nobody has read the key's former value, the others have sessions of that time, and the holder is dead: once
+/// the others have reported that they do not hold it, somebody takes it.
 #[test]
 fn a_share_whose_unread_key_was_a_dead_relays_is_taken() {
     for (seed, entry) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -487,7 +482,7 @@ fn a_share_whose_unread_key_was_a_dead_relays_is_taken() {
             .operator_put("/mcr/plant/shares/cam0", b"garbage".to_vec());
         sim.kill(holder, true, 60_000 * MS);
         if entry {
-            // Nor can be read who it was, by one that starts now.
+            // A relay that starts now cannot read the holder's entry either.
             let key = format!("/mcr/plant/relays/relay-{holder}");
             sim.etcd.operator_put(&key, b"garbage".to_vec());
             rest.clone()
@@ -498,7 +493,7 @@ fn a_share_whose_unread_key_was_a_dead_relays_is_taken() {
         sim.etcd.compacted = sim.etcd.revision;
         let other = rest.clone().next().unwrap();
         if !entry {
-            // One that cannot say that it does not hold it is named meanwhile.
+            // A relay that cannot report that it does not hold it is named meanwhile.
             sim.hosts[other].etcd_cut_until = sim.now + 3 * HOLD;
         }
         let last = rest.clone().next_back().unwrap();

@@ -1,5 +1,5 @@
-//! Each fault that a fleet was seen to bear badly, as one member of it was told of it: kept in
-//! `tests/records`, and done again.
+//! Faults that a fleet once handled badly, as inputs of one of its members: stored in `tests/records`, and
+//! replayed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,13 +16,12 @@ fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/records")
 }
 
-/// A fault: what it does to a fleet at rest, host 0 being recorded.
+/// A fault of a settled fleet, in which host 0 is recorded.
 type Fault = fn(&mut Sim);
 
-fn hears(sim: &mut Sim, host: usize, heard: u32) {
-    let heard = BTreeMap::from([("cam0".to_owned(), heard)]);
+fn receives(sim: &mut Sim, host: usize, rules: u32) {
     let fitness = Fitness {
-        heard,
+        heard: BTreeMap::from([("cam0".to_owned(), rules)]),
         ..Fitness::default()
     };
     sim.input(host, Input::Fitness(fitness));
@@ -30,14 +29,14 @@ fn hears(sim: &mut Sim, host: usize, heard: u32) {
 
 const FAULTS: [(&str, Fault); 9] = [
     ("never-heard", |sim| {
-        hears(sim, 0, 0);
-        hears(sim, 1, 1);
-        hears(sim, 2, 1);
+        receives(sim, 0, 0);
+        receives(sim, 1, 1);
+        receives(sim, 2, 1);
     }),
     ("source-starts-again", |sim| {
-        (0..3).for_each(|host| hears(sim, host, 0));
+        (0..3).for_each(|host| receives(sim, host, 0));
         sim.run_until(sim.now + 500 * MS);
-        (0..3).rev().for_each(|host| hears(sim, host, 1));
+        (0..3).rev().for_each(|host| receives(sim, host, 1));
     }),
     ("empty-etcd", |sim| {
         sim.wipe();
@@ -82,7 +81,7 @@ fn record(fault: Fault) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_recorded_is_done_again_and_an_altered_record_is_not() {
+fn records_are_replayed_unless_they_are_altered() {
     for (name, fault) in FAULTS {
         let record = record(fault);
         let inputs = replay(&record).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -94,7 +93,7 @@ fn what_is_recorded_is_done_again_and_an_altered_record_is_not() {
 }
 
 #[test]
-fn kept_records_are_done_again() {
+fn stored_records_are_replayed() {
     for (name, _) in FAULTS {
         let file = directory().join(format!("{name}.record"));
         let record = fs::read(&file).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -113,7 +112,7 @@ fn keeps_records() {
     }
 }
 
-/// A ring that begins in the middle of a life.
+/// A record that begins in the middle of a member's life.
 #[test]
 fn a_record_may_begin_with_a_member_as_it_stands() {
     let mut sim = Sim::new(5, settings(OnIsolation::Peers));

@@ -1,39 +1,39 @@
-//! What relays tell of themselves and of each other: what is so, and nothing that was.
+//! The status that relays report of themselves and of each other is current.
 
 use std::collections::BTreeMap;
 
 use super::events::fleet;
 use super::holders;
-use super::outages::hears;
+use super::outages::receives;
 use super::sim::{MS, Sim};
 use crate::member::{Fitness, Input, Status};
 
-/// What a relay tells.
-fn told(sim: &Sim, host: usize) -> Status {
+/// The status that a relay reports.
+fn status(sim: &Sim, host: usize) -> Status {
     let member = sim.hosts[host].member.as_ref().unwrap();
     member.status(sim.local(host))
 }
 
-/// Who stepped aside while nobody heard the source is not called deaf once somebody hears it, for it
-/// has not joined any more; who heard nothing beside one that did is.
+/// A relay that stepped aside while nobody received the source is not called unfit once another receives it,
+/// for it has no longer joined; one that received nothing while another did is.
 #[test]
-fn a_source_that_starts_makes_nobody_deaf_who_does_not_listen() {
-    for (seed, was_heard) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
+fn a_source_that_starts_makes_no_relay_unfit_that_has_not_joined() {
+    for (seed, was_received) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
         let mut sim = fleet(seed);
         let standby = |sim: &Sim, host: usize| {
-            let status = told(sim, host);
+            let status = status(sim, host);
             let next = status.shares["cam0"].standby.as_deref().unwrap();
             next.strip_prefix("relay-").unwrap().parse().unwrap()
         };
         let holder = holders(&sim).unwrap()[0];
         let next: usize = standby(&sim, holder);
-        let silent = was_heard.then_some(false);
+        let silent = was_received.then_some(false);
         for host in [holder, next] {
-            hears(&mut sim, host, was_heard.then_some(true));
+            receives(&mut sim, host, was_received.then_some(true));
         }
         sim.run_until(sim.now + 3000 * MS);
         for host in [holder, next] {
-            hears(&mut sim, host, silent);
+            receives(&mut sim, host, silent);
         }
         sim.run_until(sim.now + 1000 * MS);
         let third = 3 - holder - next;
@@ -41,35 +41,30 @@ fn a_source_that_starts_makes_nobody_deaf_who_does_not_listen() {
         sim.input(next, Input::Fitness(Fitness::default()));
         sim.run_until(sim.now + 3000 * MS);
         for host in [holder, third] {
-            hears(&mut sim, host, Some(true));
+            receives(&mut sim, host, Some(true));
         }
         sim.run_until(sim.now + 1000 * MS);
         for host in 0..3 {
-            let unfit = told(&sim, host).relays[&format!("relay-{next}")]
-                .told
-                .unfit
-                .clone();
+            let status = status(&sim, host);
             assert_eq!(
-                unfit,
+                status.relays[&format!("relay-{next}")].told.unfit,
                 BTreeMap::new(),
-                "at relay-{host}, heard before: {was_heard}"
+                "at relay-{host}, heard before: {was_received}"
             );
         }
-        // Beside one that hears it is known to be deaf, and stays so.
-        hears(&mut sim, third, None);
+        // Compared with one that receives it is unfit, and stays so.
+        receives(&mut sim, third, None);
         sim.run_until(sim.now + 1000 * MS);
         sim.input(third, Input::Fitness(Fitness::default()));
         sim.run_until(sim.now + 10_000 * MS);
-        let unfit = told(&sim, holder).relays[&format!("relay-{third}")]
-            .told
-            .unfit
-            .clone();
+        let status = status(&sim, holder);
+        let unfit = &status.relays[&format!("relay-{third}")].told.unfit;
         let why = format!("receives nothing of it, and relay-{holder} does");
         assert_eq!(unfit.get("cam0"), Some(&why));
     }
 }
 
-/// The second process of a name shows what the first holds, and finds no fault with it.
+/// The second process of a name shows the shares of the first, and reports no problem of them.
 #[test]
 fn who_waits_for_its_name_calls_nothing_vacant_that_the_other_process_holds() {
     let mut sim = fleet(1);
@@ -79,7 +74,7 @@ fn who_waits_for_its_name_calls_nothing_vacant_that_the_other_process_holds() {
     sim.kill(second, true, 100 * MS);
     sim.name(second, &name);
     sim.run_until(sim.now + 15_000 * MS);
-    let status = told(&sim, second);
+    let status = status(&sim, second);
     assert!(
         status
             .wrong
@@ -93,7 +88,7 @@ fn who_waits_for_its_name_calls_nothing_vacant_that_the_other_process_holds() {
     assert_eq!(status.relays[&name].told.unfit, BTreeMap::new());
 }
 
-/// What shut the share is what did not answer then: others fall silent afterwards for the same cause.
+/// The cause is the relay that did not answer at that time: others fall silent afterwards for the same cause.
 #[test]
 fn a_share_that_is_shut_names_who_did_not_answer_then() {
     for seed in 0..6 {
@@ -103,13 +98,13 @@ fn a_share_that_is_shut_names_who_did_not_answer_then() {
         sim.hosts[mute].peers_cut_until = sim.now + 60_000 * MS;
         sim.etcd_down_until = sim.now + 60_000 * MS;
         sim.run_until(sim.now + 6000 * MS);
-        let status = told(&sim, holder);
+        let status = status(&sim, holder);
         let why = format!("neither etcd answers nor relay-{mute}");
         assert_eq!(status.shares["cam0"].problem.as_deref(), Some(&*why));
     }
 }
 
-/// Peers promise nothing any more to who is cut from etcd for long: that is no fault of the way to them.
+/// Peers give no more promises to a relay that is cut off from etcd for long: that is no fault of the link.
 #[test]
 fn a_peer_that_promises_no_more_is_not_called_unreachable() {
     for seed in 0..6 {
@@ -117,7 +112,7 @@ fn a_peer_that_promises_no_more_is_not_called_unreachable() {
         let cut = holders(&sim).unwrap()[0];
         sim.hosts[cut].etcd_cut_until = sim.now + 60_000 * MS;
         sim.run_until(sim.now + 40_000 * MS);
-        let status = told(&sim, cut);
+        let status = status(&sim, cut);
         let named = status
             .relays
             .iter()

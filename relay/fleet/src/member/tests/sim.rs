@@ -24,7 +24,7 @@ use crate::record::Recorder;
 pub(super) const MS: u64 = 1_000_000;
 const CLUSTER: u64 = 7;
 
-/// A small generator of numbers (SplitMix64).
+/// A small random number generator (SplitMix64).
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -54,9 +54,9 @@ pub(super) struct Settings {
     /// Largest drift of a clock, in millionths.
     pub(super) drift_ppm: u64,
     pub(super) fault: Option<Fault>,
-    /// How often of 1000 a transaction is late, and how often its answer is lost.
+    /// How many of 1000 transactions are late, and how many of 1000 answers are lost.
     pub(super) loss: u64,
-    /// Whether operators do most of the harm.
+    /// Whether operators cause most of the faults.
     pub(super) moving: bool,
 }
 
@@ -68,11 +68,11 @@ pub(super) struct Host {
     ppm: i64,
     pub(super) gates: BTreeMap<String, u64>,
     saved: Option<Session>,
-    /// What the data plane was last asked to prepare.
+    /// The shares that the data plane was last asked to prepare.
     install: BTreeSet<String>,
     pub(super) etcd_cut_until: u64,
     pub(super) peers_cut_until: u64,
-    /// Until when nothing reaches it, though what it sends arrives.
+    /// Until when it receives nothing, though its own messages arrive.
     pub(super) deaf_until: u64,
     pub(super) line: faults::Line,
     pub(super) odd: oddities::Odd,
@@ -80,23 +80,23 @@ pub(super) struct Host {
     pub(super) stopped_until: u64,
     pub(super) down_until: u64,
     listed: bool,
-    /// When its watch last was there.
+    /// When its watch was last polled.
     watched_at: u64,
     watch_at: u64,
-    /// What its watches have told all of: a revision, and when that etcd began.
+    /// Up to where its watches have reported: a revision, and when that etcd began.
     polled: Option<(u64, u64)>,
     beats: BTreeMap<String, Option<u64>>,
-    /// Until when nothing comes by its input.
+    /// Until when its input receives nothing.
     input_dead_until: u64,
-    ear: faults::Ear,
+    input_state: faults::InputState,
     recorder: Option<Recorder>,
     inbox: VecDeque<Input>,
-    /// Commands that a stop has caught on their way.
+    /// Commands that were not carried out before a stop.
     stuck: VecDeque<Command>,
     waiting: BTreeMap<TxnId, u64>,
 }
 
-/// What is next.
+/// What happens next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Poll(usize),
@@ -142,27 +142,27 @@ pub(super) struct Sim {
     pub(super) etcd_down_until: u64,
     pub(super) etcd_full_until: u64,
     pub(super) etcd_slow_until: u64,
-    /// Until when it has no majority: it takes nothing, and its watches say nothing.
+    /// Until when it has no majority: it accepts no writes, and its watches report nothing.
     pub(super) etcd_stuck_until: u64,
-    /// When it lost what it held.
+    /// When it lost its data.
     etcd_changed: u64,
-    /// Until when it forgets at once what was.
+    /// Until when it compacts its history at once.
     pub(super) etcd_compacts_until: u64,
-    /// Its revisions, and when they were seen first.
+    /// Its revisions, and when each was first seen.
     revisions: VecDeque<(u64, u64)>,
-    /// Who asked what is being answered.
-    asker: Option<usize>,
+    /// The sender of the question that is being answered.
+    requester: Option<usize>,
     backup: Option<Etcd>,
     source_off_until: u64,
-    /// Generation of the rules: of those with an even number cam0 is none.
+    /// Generation of the rules: those with an even number do not have cam0.
     pub(super) generation: u64,
-    /// Whether keys were deleted, so that relays may be known by nothing but what they hold.
+    /// Whether keys were deleted, so that some relays may be known only by the shares that they hold.
     pub(super) is_missing_keys: bool,
-    /// Whether relays tell what they hear.
-    listens: bool,
+    /// Whether relays report what they receive.
+    reports_fitness: bool,
     /// How many kinds of faults happen.
     pub(super) kinds: u64,
-    /// Whether what members are told is recorded.
+    /// Whether the inputs of members are recorded.
     pub(super) records: bool,
     pub(super) hosts: Vec<Host>,
     keys: Keys,
@@ -174,13 +174,13 @@ pub(super) struct Sim {
     pub(super) lossy: bool,
     pub(super) steps: u64,
     pub(super) violation: Option<String>,
-    /// When what was done to it is over.
+    /// When each fault ends.
     pub(super) ends: Vec<u64>,
-    /// What was done to it, in words.
+    /// The faults, in words.
     pub(super) harms: Vec<String>,
-    /// When each share was opened last.
+    /// When each share was last opened.
     pub(super) opened: BTreeMap<String, u64>,
-    pub(super) told: Vec<(u64, usize, FleetEvent)>,
+    pub(super) reported: Vec<(u64, usize, FleetEvent)>,
 }
 
 impl Sim {
@@ -210,7 +210,7 @@ impl Sim {
             beats: BTreeMap::new(),
             watched_at: 0,
             input_dead_until: 0,
-            ear: faults::Ear::default(),
+            input_state: faults::InputState::default(),
             recorder: None,
             inbox: VecDeque::new(),
             stuck: VecDeque::new(),
@@ -231,12 +231,12 @@ impl Sim {
             etcd_changed: 0,
             etcd_compacts_until: 0,
             revisions: VecDeque::new(),
-            asker: None,
+            requester: None,
             backup: None,
             source_off_until: 0,
             generation: 1,
             is_missing_keys: false,
-            listens: false,
+            reports_fitness: false,
             kinds: 0,
             records: true,
             hosts,
@@ -250,7 +250,7 @@ impl Sim {
             ends: Vec::new(),
             harms: Vec::new(),
             opened: BTreeMap::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
         };
         for host in 0..settings.relays {
             sim.due(1, Due::Poll(host));
@@ -363,9 +363,9 @@ impl Sim {
                 }
             }
             Event::Ask { from, to, question } => {
-                self.asker = Some(from);
+                self.requester = Some(from);
                 self.input(to, Input::Question(question));
-                self.asker = None;
+                self.requester = None;
             }
             Event::Answer {
                 to,
@@ -427,7 +427,7 @@ impl Sim {
     }
 
     fn start(&mut self, host: usize) {
-        self.forget_ear(host);
+        self.forget_input(host);
         self.hosts[host].process = self.random.next();
         let config = Config {
             keys: self.keys.clone(),
@@ -463,7 +463,7 @@ impl Sim {
         self.read_rules(host);
     }
 
-    /// The process dies; its gates stay. With `host_dies`, they do not.
+    /// The process dies; its gates stay, except with `host_dies`.
     pub(super) fn kill(&mut self, host: usize, host_dies: bool, down_for: u64) {
         let down_until = self.now + down_for;
         let it = &mut self.hosts[host];
@@ -492,7 +492,7 @@ impl Sim {
         self.local(host) < until
     }
 
-    /// Who forwards a share now.
+    /// The hosts that forward a share now.
     pub(super) fn open(&self, share: &str) -> Vec<usize> {
         (0..self.hosts.len())
             .filter(|host| self.is_open(*host, share))
@@ -503,7 +503,7 @@ impl Sim {
         self.input(host, Input::Leave);
     }
 
-    /// All faults end now; those that are down come back.
+    /// All faults end now; hosts that are down come back.
     pub(super) fn heal(&mut self) {
         self.lossy = false;
         self.etcd_down_until = 0;

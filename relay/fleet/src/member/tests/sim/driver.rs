@@ -1,14 +1,15 @@
-//! What a driver does: tells a member what its watches tell, and carries out what it decides.
+//! The driver: passes the reports of watches to a member, and carries out its commands.
 
 use super::*;
+use crate::member::KeyValue;
 
 impl Sim {
-    /// What the watches tell by now.
+    /// Polls the watches.
     pub(super) fn poll(&mut self, host: usize) {
-        let stalled = self.now < self.hosts[host].watch_stalled_until;
-        let stalled = stalled || self.now < self.etcd_stuck_until;
-        let dead = self.hosts[host].member.is_none() || self.is_stopped(host);
-        if stalled || dead || !self.reaches_etcd(host) || self.is_deaf(host) {
+        let stalled_until = self.hosts[host].watch_stalled_until;
+        let is_stalled = self.now < stalled_until.max(self.etcd_stuck_until);
+        let is_dead = self.hosts[host].member.is_none() || self.is_stopped(host);
+        if is_stalled || is_dead || !self.reaches_etcd(host) || self.is_deaf(host) {
             return;
         }
         if !self.has_rules(host) {
@@ -37,14 +38,13 @@ impl Sim {
             return self.list(host);
         };
         let (from, to) = (self.keys.watch_from(), self.keys.watch_to());
-        let watched = |change: &&Change| {
-            let (Change::Put(crate::member::KeyValue { key, .. }) | Change::Deleted { key, .. }) =
-                change;
+        let is_watched = |change: &&Change| {
+            let (Change::Put(KeyValue { key, .. }) | Change::Deleted { key, .. }) = change;
             *key >= from && *key < to
         };
-        let changes = changes.iter().take_while(|(at, _)| *at <= revision);
-        let changes = changes.map(|(_, change)| change);
-        let changes: Vec<Change> = changes.filter(watched).cloned().collect();
+        let until_revision = changes.iter().take_while(|(at, _)| *at <= revision);
+        let watched = until_revision.map(|(_, change)| change).filter(is_watched);
+        let changes: Vec<Change> = watched.cloned().collect();
         self.hosts[host].watch_at = revision;
         if !changes.is_empty() {
             self.input(host, Input::Changed { revision, changes });
@@ -56,11 +56,11 @@ impl Sim {
     pub(super) fn poll_beats(&mut self, host: usize, revision: u64) {
         let mut key = "/mcr/plant/beats/".to_owned();
         let prefix = key.len();
-        let mut change = |(relay, told): (&String, &Option<u64>)| {
+        let mut change = |(relay, reported): (&String, &Option<u64>)| {
             key.truncate(prefix);
             key.push_str(relay);
             let (modified, beat) = self.etcd.last(&key, revision);
-            let is_new = *told != Some(modified);
+            let is_new = *reported != Some(modified);
             is_new.then(|| (relay.clone(), modified, beat.cloned()))
         };
         let beats = self.hosts[host].beats.iter();
@@ -81,9 +81,8 @@ impl Sim {
     pub(super) fn list(&mut self, host: usize) {
         let (from, to) = (self.keys.watch_from(), self.keys.watch_to());
         let own = format!("/mcr/plant/beats/{}", self.hosts[host].name);
-        let wanted = |key: &String| (*key >= from && *key < to) || *key == own;
-        let keys = self.etcd.keys.iter().filter(|(key, _)| wanted(key));
-        let keys = keys.map(|(_, kv)| kv.clone()).collect();
+        let is_listed = |kv: &&KeyValue| (kv.key >= from && kv.key < to) || kv.key == own;
+        let keys = self.etcd.keys.values().filter(is_listed).cloned().collect();
         let revision = self.etcd.revision;
         self.hosts[host].listed = true;
         self.hosts[host].watch_at = revision;
@@ -114,7 +113,7 @@ impl Sim {
             recorder.took(local, &input);
         }
         member.take(local, input);
-        // A driver may take several before it asks what is to be done.
+        // A driver may pass several inputs before it asks for commands.
         if self.lossy && self.random.chance(8) {
             return;
         }
@@ -123,8 +122,8 @@ impl Sim {
             recorder.decided(local, &commands);
         }
         for command in commands {
-            let caught = self.lossy && self.random.range(0, 4000) == 0;
-            if caught {
+            let stops = self.lossy && self.random.range(0, 4000) == 0;
+            if stops {
                 self.hosts[host].stopped_until = self.now + self.random.range(1, 3000) * MS;
             }
             if self.is_stopped(host) {
@@ -164,9 +163,9 @@ impl Sim {
                 }
             }
             Command::Answer(answer) => {
-                let is_it = |host: &usize| self.hosts[*host].name == answer.to;
-                let asker = self.asker.filter(is_it);
-                let Some(to) = asker.or_else(|| (0..self.hosts.len()).find(is_it)) else {
+                let has_name = |host: &usize| self.hosts[*host].name == answer.to;
+                let requester = self.requester.filter(has_name);
+                let Some(to) = requester.or_else(|| (0..self.hosts.len()).find(has_name)) else {
                     return;
                 };
                 if self.peers_reach(host, to) {
@@ -195,14 +194,14 @@ impl Sim {
                 let down = self.random.range(1, 2000) * MS;
                 self.kill(host, false, down);
             }
-            Command::Event(event) => self.told.push((self.now, host, event)),
+            Command::Event(event) => self.reported.push((self.now, host, event)),
         }
     }
 
     pub(super) fn peers_reach(&mut self, from: usize, to: usize) -> bool {
-        let cut = |host: usize| self.now < self.hosts[host].peers_cut_until;
-        let blocked = cut(from) || cut(to) || self.is_deaf(to) || self.is_peers_mute(from);
-        !(blocked || self.lossy && self.random.chance(50))
+        let is_cut = |host: usize| self.now < self.hosts[host].peers_cut_until;
+        let is_blocked = is_cut(from) || is_cut(to) || self.is_deaf(to) || self.is_peers_mute(from);
+        !(is_blocked || self.lossy && self.random.chance(50))
     }
 
     pub(super) fn send(&mut self, host: usize, id: TxnId, txn: Txn, give_up_ns: u64) {

@@ -1,28 +1,28 @@
-//! What can happen to a fleet beyond what hosts and links do: to etcd's data, to the source and to what
-//! relays hear of it.
+//! Faults beyond those of hosts and links: of etcd's data, of the source, and of what relays receive of
+//! it.
 
 use super::*;
 use crate::keys::Beat;
 use crate::member::KeyValue;
 
-/// How often a daemon reads its counters, and after how long without a packet it tells of silence.
+/// How often a daemon reads its counters, and after how long without a packet it reports silence.
 const READ: u64 = 500 * MS;
 const SILENT: u64 = 1000 * MS;
 
-/// What a daemon knows of a relay's input.
+/// A relay's input as its daemon sees it.
 #[derive(Default)]
-pub(super) struct Ear {
+pub(super) struct InputState {
     next_read: u64,
     last_packet: u64,
     /// Since when each share is installed.
     since: BTreeMap<String, u64>,
-    told: Fitness,
+    reported: Fitness,
 }
 
-/// What is wrong with a host's lines.
+/// The faults of a host's lines.
 #[derive(Default)]
 pub(in crate::member) struct Line {
-    /// Until when what it sends does not reach etcd, though etcd's words reach it, and the same of peers.
+    /// Until when its messages do not reach etcd, though etcd's reach it, and the same for peers.
     pub(in crate::member) mute_until: u64,
     pub(in crate::member) peers_mute_until: u64,
     /// Until when its output is down; 0: it never was.
@@ -37,8 +37,8 @@ impl Sim {
         let generation = self.generation;
         self.hosts[host].line.generation = generation;
         let roles: BTreeSet<String> = ["red".to_owned()].into();
-        let shares = self.shares().into_iter();
-        let shares = shares.map(|share| (share, roles.clone())).collect();
+        let names = self.shares().into_iter();
+        let shares = names.map(|share| (share, roles.clone())).collect();
         self.input(host, Input::Rules { generation, shares });
     }
 
@@ -46,7 +46,7 @@ impl Sim {
         self.hosts[host].line.generation == self.generation
     }
 
-    /// Whether what it sends reaches an etcd that takes it.
+    /// Whether its writes reach an etcd that accepts them.
     pub(super) fn writes_etcd(&self, host: usize) -> bool {
         let mute_until = self.hosts[host].line.mute_until.max(self.etcd_stuck_until);
         self.now >= mute_until && self.reaches_etcd(host)
@@ -56,7 +56,7 @@ impl Sim {
         self.now < self.hosts[host].line.peers_mute_until
     }
 
-    /// All that a host was told since its process began.
+    /// All inputs of a host since its process began.
     pub(in crate::member) fn record(&self, host: usize) -> Vec<u8> {
         self.hosts[host].recorder.as_ref().unwrap().file(0)
     }
@@ -74,60 +74,61 @@ impl Sim {
         recorder.checkpoint(now, member);
     }
 
-    /// Has every relay tell what it hears from now on.
-    pub(in crate::member) fn listen(&mut self) {
-        self.listens = true;
+    /// Has every relay report what it receives from now on.
+    pub(in crate::member) fn report_fitness(&mut self) {
+        self.reports_fitness = true;
     }
 
-    fn hears(&self, host: usize) -> bool {
+    fn receives(&self, host: usize) -> bool {
         self.now >= self.source_off_until && self.now >= self.hosts[host].input_dead_until
     }
 
-    /// How many relays run that hear nothing.
-    pub(in crate::member) fn deaf(&self) -> usize {
+    /// How many relays run that receive nothing.
+    pub(in crate::member) fn receiving_nothing(&self) -> usize {
         let hosts = 0..self.hosts.len();
-        let is_deaf = |host: &usize| self.hosts[*host].member.is_some() && !self.hears(*host);
-        hosts.filter(is_deaf).count()
+        let is_idle = |host: &usize| self.hosts[*host].member.is_some() && !self.receives(*host);
+        hosts.filter(is_idle).count()
     }
 
     /// What a daemon does twice a second.
     pub(super) fn read_counters(&mut self, host: usize) {
-        if !self.listens || self.now < self.hosts[host].ear.next_read {
+        if !self.reports_fitness || self.now < self.hosts[host].input_state.next_read {
             return;
         }
-        let (now, hears) = (self.now, self.hears(host));
+        let (now, receives) = (self.now, self.receives(host));
         let it = &mut self.hosts[host];
-        it.ear.next_read = now + READ;
-        if hears {
-            it.ear.last_packet = now;
+        let state = &mut it.input_state;
+        state.next_read = now + READ;
+        if receives {
+            state.last_packet = now;
         }
         let is_down = now < it.line.down_until;
         let installed = it.install.clone();
-        it.ear.since.retain(|share, _| installed.contains(share));
+        state.since.retain(|share, _| installed.contains(share));
         let mut fitness = Fitness::default();
         for share in installed {
             if is_down {
                 let why = "output is down".to_owned();
                 fitness.down.insert(share.clone(), why);
             }
-            let since = *it.ear.since.entry(share.clone()).or_insert(now);
-            if it.ear.last_packet < since && now < since + 2 * SILENT {
+            let since = *state.since.entry(share.clone()).or_insert(now);
+            if state.last_packet < since && now < since + 2 * SILENT {
                 continue;
             }
-            let is_silent = now > it.ear.last_packet + SILENT;
+            let is_silent = now > state.last_packet + SILENT;
             fitness.heard.insert(share.clone(), u32::from(!is_silent));
-            if is_silent && it.ear.last_packet > 0 {
+            if is_silent && state.last_packet > 0 {
                 fitness.silent.insert(share, "nothing comes".to_owned());
             }
         }
-        if fitness != it.ear.told {
-            it.ear.told = fitness.clone();
+        if fitness != state.reported {
+            state.reported = fitness.clone();
             self.input(host, Input::Fitness(fitness));
         }
     }
 
-    pub(super) fn forget_ear(&mut self, host: usize) {
-        self.hosts[host].ear = Ear::default();
+    pub(super) fn forget_input(&mut self, host: usize) {
+        self.hosts[host].input_state = InputState::default();
         self.hosts[host].install.clear();
     }
 
@@ -137,7 +138,7 @@ impl Sim {
         self.etcd_down_until
     }
 
-    /// etcd ends, and comes back with what it had a while ago.
+    /// etcd ends, and comes back with an older state.
     pub(in crate::member) fn restore(&mut self) -> u64 {
         match self.backup.take() {
             Some(backup) => self.replace_etcd(backup),
@@ -150,39 +151,40 @@ impl Sim {
     }
 
     pub(in crate::member) fn replace_etcd(&mut self, other: Etcd) {
-        let makes_no_sense =
+        let is_invalid =
             |kv: &KeyValue| kv.key.contains("/beats/") && Beat::read(&kv.key, &kv.value).is_err();
-        self.is_missing_keys |= other.keys.values().any(makes_no_sense);
+        self.is_missing_keys |= other.keys.values().any(is_invalid);
         self.etcd = other;
         self.etcd_changed = self.now;
         self.etcd_down_until = self.now + self.random.range(1, 3000) * MS;
     }
 
-    /// Writes what makes no sense into any key.
+    /// Writes an invalid value into a random key.
     pub(in crate::member) fn garble(&mut self) {
         let keys: Vec<String> = self.etcd.keys.keys().cloned().collect();
         if keys.is_empty() {
             return;
         }
         let key = &keys[self.random.range(0, keys.len() as u64) as usize];
-        let half = self.etcd.keys[key].value.len() / 2;
-        let half = self.etcd.keys[key].value[..half].to_vec();
+        let value = &self.etcd.keys[key].value;
+        let half = value[..value.len() / 2].to_vec();
         let garbage = [half, b"garbage".to_vec(), b"{}".to_vec()];
         let which = self.random.range(0, 3) as usize;
         self.etcd.operator_put(key, garbage[which].clone());
-        // Where nobody has joined this etcd yet, nobody knows what stood there, nor does who starts later.
+        // If no relay has joined this etcd yet, none knows the value of before, nor does one that starts
+        // later.
         let is_new = self.etcd_changed > 0 && self.now < self.etcd_down_until + 2 * self.hold();
         self.is_missing_keys |= is_new || self.hosts.iter().any(|it| it.member.is_none());
     }
 
-    /// Deletes a relay's key of a kind (`beats`, `relays`), and says nothing of it.
+    /// Deletes a relay's key of a kind (`beats`, `relays`).
     pub(in crate::member) fn delete(&mut self, kind: &str, host: usize) {
         let key = format!("/mcr/plant/{kind}/{}", self.hosts[host].name);
         self.etcd.operator_delete(&key);
         self.is_missing_keys = true;
     }
 
-    /// Deletes all keys of a kind; of the empty kind, those of the fleet.
+    /// Deletes all keys of a kind; with an empty `kind`, all of the fleet.
     pub(in crate::member) fn delete_all(&mut self, kind: &str) {
         let prefix = format!("/mcr/plant/{kind}");
         self.etcd.operator_delete_prefix(&prefix);
@@ -204,12 +206,12 @@ impl Sim {
         self.etcd.operator_put(&key, Move { relay, at: 0 }.write());
     }
 
-    /// A host's clock goes on by so much at once.
+    /// A host's clock jumps ahead.
     pub(in crate::member) fn jump(&mut self, host: usize, time: u64) {
         self.hosts[host].offset += time;
     }
 
-    /// Nothing comes to a host until then; to some that have just been started, ever.
+    /// A host's input receives nothing until then; half of the hosts restart, so have never received any.
     pub(in crate::member) fn deafen(&mut self, host: usize, until: u64) {
         self.hosts[host].input_dead_until = until;
         if self.random.chance(500) {
@@ -221,7 +223,7 @@ impl Sim {
         self.source_off_until = until;
     }
 
-    /// Whether etcd takes writes in time.
+    /// Whether etcd accepts writes in time.
     pub(in crate::member) fn etcd_works(&self) -> bool {
         self.now >= self.etcd_down_until
             && self.now >= self.etcd_full_until
@@ -229,17 +231,17 @@ impl Sim {
             && self.now >= self.etcd_stuck_until
     }
 
-    /// Whether etcd lost what it held just now.
+    /// Whether etcd has just lost its data.
     pub(in crate::member) fn is_another_etcd(&self) -> bool {
         self.now < self.etcd_changed + 50 * MS
     }
 
-    /// Whether nothing is wrong with anybody but etcd.
+    /// Whether nothing but etcd is faulty.
     pub(in crate::member) fn hosts_are_well(&self) -> bool {
-        (0..self.hosts.len()).all(|host| self.is_well(host) && self.peers_hear(host))
+        (0..self.hosts.len()).all(|host| self.is_well(host) && self.reaches_peers(host))
     }
 
-    fn peers_hear(&self, host: usize) -> bool {
+    fn reaches_peers(&self, host: usize) -> bool {
         let is_swapped = self.peer_of(host) != host;
         self.now >= self.hosts[host].peers_cut_until && !self.is_peers_mute(host) && !is_swapped
     }
@@ -247,21 +249,21 @@ impl Sim {
     fn is_well(&self, host: usize) -> bool {
         let it = &self.hosts[host];
         let runs = it.member.is_some() && !self.is_stopped(host);
-        let hears_etcd = self.now >= it.etcd_cut_until && !self.is_deaf(host);
-        let speaks = hears_etcd && self.now >= it.line.mute_until;
+        let receives_etcd = self.now >= it.etcd_cut_until && !self.is_deaf(host);
+        let is_connected = receives_etcd && self.now >= it.line.mute_until;
         let is_odd = self.is_behind(host) || self.now < it.odd.numb_until;
-        runs && speaks && self.now >= it.watch_stalled_until && self.hears(host) && !is_odd
+        runs && is_connected && self.now >= it.watch_stalled_until && self.receives(host) && !is_odd
     }
 
     /// Whether a relay that is well may take shares, and its output never was down: one whose output comes
-    /// back stays out of line for a while.
+    /// back stays out of the order for a while.
     fn takes(&self, host: usize) -> bool {
         let it = &self.hosts[host];
         let drained = format!("/mcr/plant/drained/{}", it.name);
         it.line.down_until == 0 && !self.etcd.keys.contains_key(&drained) && self.is_well(host)
     }
 
-    /// Which shares are not forwarded by one that hears, if one could at all.
+    /// The shares that are not forwarded by a relay that receives them; `None` if no relay could.
     pub(in crate::member) fn unserved(&self) -> Option<Vec<String>> {
         let is_stalled =
             |host: usize| self.now < self.hosts[host].watch_stalled_until || self.is_behind(host);
@@ -272,47 +274,45 @@ impl Sim {
         }
         let has_etcd = |host: usize| self.writes_etcd(host) && !self.is_deaf(host);
         let is_down = |host: usize| self.now < self.hosts[host].line.down_until;
-        let serves = |host: usize| self.hears(host) && !is_down(host) || !has_etcd(host);
-        let is_unserved = |share: &String| !matches!(self.open(share)[..], [host] if serves(host));
-        let unserved = self.shares().into_iter().filter(is_unserved);
-        Some(
-            unserved
-                .filter(|share| !self.takes_an_operator(share))
-                .collect(),
-        )
+        let serves = |host: usize| self.receives(host) && !is_down(host) || !has_etcd(host);
+        let is_unserved = |share: &String| {
+            let is_served = matches!(self.open(share)[..], [host] if serves(host));
+            !is_served && !self.takes_an_operator(share)
+        };
+        Some(self.shares().into_iter().filter(is_unserved).collect())
     }
 
-    /// Whether etcd alone does not reach who holds a share, so that nobody does soon.
+    /// Whether a share is about to be relieved: its holder is cut off from etcd, but not from its peers.
     pub(in crate::member) fn is_relieved(&self, share: &str) -> bool {
-        let entry = self.etcd.keys.get(&format!("/mcr/plant/shares/{share}"));
-        let entry = entry.and_then(|kv| ShareEntry::read(&kv.key, &kv.value).ok());
-        // Where the key makes no sense, the others know.
-        let told = |host: usize| {
+        let kv = self.etcd.keys.get(&format!("/mcr/plant/shares/{share}"));
+        let entry = kv.and_then(|kv| ShareEntry::read(&kv.key, &kv.value).ok());
+        // If the key is invalid, the others know.
+        let reported = |host: usize| {
             let member = self.hosts[host].member.as_ref()?;
             let mut shares = member.status(self.local(host)).shares;
             shares.remove(share)?.relay
         };
-        let known = || {
+        let by_others = || {
             (0..self.hosts.len())
                 .filter(|host| self.is_well(*host))
-                .find_map(told)
+                .find_map(reported)
         };
-        let holder = entry.map(|entry| entry.relay).or_else(known);
-        let is_it = |host: &usize| Some(&self.hosts[*host].name) == holder.as_ref();
-        let is_cut = |host: usize| !self.writes_etcd(host) && self.peers_hear(host);
-        self.open(share).is_empty() && (0..self.hosts.len()).filter(is_it).any(is_cut)
+        let holder = entry.map(|entry| entry.relay).or_else(by_others);
+        let is_holder = |host: &usize| Some(&self.hosts[*host].name) == holder.as_ref();
+        let is_cut = |host: usize| !self.writes_etcd(host) && self.reaches_peers(host);
+        self.open(share).is_empty() && (0..self.hosts.len()).filter(is_holder).any(is_cut)
     }
 
-    /// Says which share is not open.
+    /// The error describes a share that is not open.
     pub(in crate::member) fn is_open_somewhere(&self) -> Result<(), String> {
         let shut = self
             .shares()
             .into_iter()
             .find(|share| self.open(share).len() != 1);
-        shut.map_or(Ok(()), |share| Err(self.told_of(&share)))
+        shut.map_or(Ok(()), |share| Err(self.describe(&share)))
     }
 
-    pub(in crate::member) fn told_of(&self, share: &str) -> String {
+    pub(in crate::member) fn describe(&self, share: &str) -> String {
         let open = self.open(share);
         let view = |host: usize| {
             let it = &self.hosts[host];
@@ -328,7 +328,7 @@ impl Sim {
                 member.phase,
                 member.session,
                 member.deadline_ms,
-                self.hears(host),
+                self.receives(host),
                 self.is_well(host),
                 member.shares.get(share),
                 member.refused

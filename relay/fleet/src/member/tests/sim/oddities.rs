@@ -1,19 +1,19 @@
-//! What makes a host odd: a hold, a name or an address for peers that is not its own, an etcd member that
-//! lags behind, a data plane without a sign of life; and faults of several kinds at once.
+//! Odd hosts: with a hold, a name or an address for peers of their own, an etcd member that lags, a data
+//! plane without a sign of life; and faults of several kinds at once.
 
 use super::*;
 use crate::keys::Beat;
 
-/// What is odd about a host.
+/// The oddities of a host.
 #[derive(Default)]
 pub(in crate::member) struct Odd {
-    /// Its own hold; 0: it has everybody's.
+    /// Its own hold; 0: the common one.
     hold: u64,
-    /// Until when it has a name that it shall not keep, and the one that it had.
+    /// Until when it has a temporary name, and its original one.
     renamed: Option<(u64, String)>,
-    /// Until when its configuration has another host's address for peers, and whose.
+    /// Until when its configuration has another host's address for peers, and which host's.
     peer: Option<(u64, usize)>,
-    /// Until when the member of etcd that it reads from is behind, and by how much.
+    /// Until when the member of etcd that it reads from lags, and by how much.
     behind: (u64, u64),
     /// Until when its data plane gives no sign of life.
     pub(in crate::member) numb_until: u64,
@@ -33,11 +33,11 @@ impl Sim {
         holds.max().unwrap_or(self.settings.hold)
     }
 
-    /// Whether nobody who is awake may fence a share's holder without being asked to: it lists none of them, nor
-    /// do all those that it lists.
+    /// Whether only an operator can fence a share's holder: it lists no awake relay as a monitor, and
+    /// neither do the monitors that it lists.
     pub(super) fn takes_an_operator(&self, share: &str) -> bool {
-        let awake = (0..self.hosts.len()).filter(|host| !self.is_silent(*host));
-        let awake: BTreeSet<&str> = awake.map(|host| self.hosts[host].name.as_str()).collect();
+        let hosts = (0..self.hosts.len()).filter(|host| !self.is_silent(*host));
+        let awake: BTreeSet<&str> = hosts.map(|host| self.hosts[host].name.as_str()).collect();
         let is_awake = |name: &str| awake.contains(name);
         let beats = self.etcd.keys.values().filter_map(|kv| {
             let name = kv.key.strip_prefix("/mcr/plant/beats/")?;
@@ -53,8 +53,8 @@ impl Sim {
             let names: BTreeSet<&str> = stuck.keys().copied().collect();
             stuck.retain(|_, beat| beat.monitors.iter().any(|m| names.contains(&*m.relay)));
         }
-        let entry = self.etcd.keys.get(&format!("/mcr/plant/shares/{share}"));
-        let entry = entry.and_then(|kv| ShareEntry::read(&kv.key, &kv.value).ok());
+        let kv = self.etcd.keys.get(&format!("/mcr/plant/shares/{share}"));
+        let entry = kv.and_then(|kv| ShareEntry::read(&kv.key, &kv.value).ok());
         entry.is_some_and(|entry| stuck.contains_key(entry.relay.as_str()))
     }
 
@@ -70,7 +70,7 @@ impl Sim {
         self.now < self.hosts[host].odd.behind.0
     }
 
-    /// Up to which revision the member of etcd tells that a host reads from.
+    /// The revision of the member of etcd that a host reads from.
     pub(super) fn revision_seen(&mut self, host: usize) -> u64 {
         let (now, revision) = (self.now, self.etcd.revision);
         if self
@@ -93,10 +93,10 @@ impl Sim {
         let later = self.revisions.partition_point(|(at, _)| *at + by <= now);
         later
             .checked_sub(1)
-            .map_or(0, |place| self.revisions[place].1)
+            .map_or(0, |index| self.revisions[index].1)
     }
 
-    /// What is odd for a while and over by now.
+    /// Ends the oddities whose time has passed.
     pub(super) fn end_oddities(&mut self, host: usize) {
         let now = self.now;
         let odd = &mut self.hosts[host].odd;
@@ -110,7 +110,7 @@ impl Sim {
         }
     }
 
-    /// Starts it again with another hold.
+    /// Restarts a host with another hold.
     pub(in crate::member) fn change_hold(&mut self, host: usize) {
         let hold = [300, 700, 1200, 2000, 5000][self.random.range(0, 5) as usize];
         self.set_hold(host, hold * MS);
@@ -123,7 +123,7 @@ impl Sim {
         self.kill(host, false, down);
     }
 
-    /// Starts it again with another name until then: its own new one, or the next host's.
+    /// Restarts a host with another name until then: a new one, or the next host's.
     pub(in crate::member) fn rename(&mut self, host: usize, until: u64, is_taken: bool) {
         let other = (host + 1) % self.hosts.len();
         let name = if is_taken {
@@ -131,7 +131,7 @@ impl Sim {
         } else {
             format!("relay-{host}b")
         };
-        // Its files stay where it is the same host.
+        // Its files stay if it is the same host.
         self.kill(host, is_taken, 100 * MS);
         if self.hosts[host].odd.renamed.is_none() {
             self.hosts[host].odd.renamed = Some((until, self.hosts[host].name.clone()));
@@ -139,7 +139,7 @@ impl Sim {
         self.name(host, &name);
     }
 
-    /// Starts two again with each other's address for peers until then.
+    /// Restarts two hosts with each other's address for peers until then.
     pub(in crate::member) fn swap_peers(&mut self, host: usize, until: u64) {
         let other = (host + 1) % self.hosts.len();
         for (one, its) in [(host, other), (other, host)] {
@@ -153,7 +153,7 @@ impl Sim {
         self.hosts[host].odd.behind = (until, by);
     }
 
-    /// A backup comes back with revisions that lie ahead of all that were, as etcdutl makes it.
+    /// A backup is restored with revisions ahead of all former ones, as etcdutl does.
     pub(in crate::member) fn restore_ahead(&mut self) -> u64 {
         let before = self.etcd.revision;
         let until = self.restore();
@@ -164,30 +164,30 @@ impl Sim {
         until
     }
 
-    /// The keys of a relay and of what it holds make no sense any more.
+    /// The keys of a relay and of its shares get invalid values.
     pub(in crate::member) fn garble_all_of(&mut self, host: usize) {
         let name = self.hosts[host].name.clone();
         let is_its = |kv: &crate::member::KeyValue| {
             let share = ShareEntry::read(&kv.key, &kv.value);
             kv.key.ends_with(&format!("s/{name}")) || share.is_ok_and(|entry| entry.relay == name)
         };
-        let keys = self.etcd.keys.values().filter(|kv| is_its(kv));
-        let keys: Vec<String> = keys.map(|kv| kv.key.clone()).collect();
+        let its = self.etcd.keys.values().filter(|kv| is_its(kv));
+        let keys: Vec<String> = its.map(|kv| kv.key.clone()).collect();
         for key in keys {
             self.etcd.operator_put(&key, b"garbage".to_vec());
         }
         self.is_missing_keys = true;
     }
 
-    /// The session that it has kept is an older one: what came later could not be written.
-    pub(in crate::member) fn keep_older_session(&mut self, host: usize, down: u64) {
+    /// The saved session is an older one, as if later ones could not be written.
+    pub(in crate::member) fn save_older_session(&mut self, host: usize, down: u64) {
         self.kill(host, false, down);
-        if let Some(kept) = &mut self.hosts[host].saved {
-            kept.session = kept.session.saturating_sub(1 + self.random.range(0, 50));
+        if let Some(saved) = &mut self.hosts[host].saved {
+            saved.session = saved.session.saturating_sub(1 + self.random.range(0, 50));
         }
     }
 
-    /// All lose their power; they come back one after another.
+    /// All hosts lose power; they come back one after another.
     pub(in crate::member) fn cut_power(&mut self) -> u64 {
         let mut last = self.now;
         for host in 0..self.hosts.len() {
