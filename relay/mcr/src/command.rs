@@ -55,15 +55,15 @@ use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
 
-/// Says what keeps accepted rules from relaying all they should.
+/// Prints why accepted rules do not relay all that they should.
 fn warn(command: &str, warnings: &[String]) {
     for warning in warnings {
         eprintln!("mcr {command}: warning: {}", printable(warning));
     }
 }
 
-/// Says what a change came to: its warnings, and all of it where JSON is asked for.
-fn tell(command: &str, change: &Change, global: &Global) -> io::Result<()> {
+/// Prints the warnings of a change and, with `--json`, the whole change.
+fn print_change(command: &str, change: &Change, global: &Global) -> io::Result<()> {
     warn(command, &change.warnings);
     if global.json {
         render::json(change)
@@ -72,7 +72,7 @@ fn tell(command: &str, change: &Change, global: &Global) -> io::Result<()> {
     }
 }
 
-/// Refuses a command that makes network namespaces where none can be made.
+/// Refuses a command that needs network namespaces where none can be created.
 fn require_root(command: &str) -> Result<(), Failure> {
     let message = format!("needs root, to make network namespaces: sudo mcr {command}");
     if lab::demo::may_run() {

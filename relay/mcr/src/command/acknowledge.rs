@@ -1,4 +1,4 @@
-//! `mcr acknowledge`: says that somebody sees to the trouble of rules.
+//! `mcr acknowledge`: marks the trouble of rules as being seen to.
 
 use api::request::{Acknowledge, ChangeTerms};
 
@@ -34,11 +34,11 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         ..ChangeTerms::default()
     };
     let control = Control::open(global)?.on(terms);
-    let asked = Acknowledge {
+    let request = Acknowledge {
         acknowledged: !args.undo,
     };
     for name in &args.names {
-        control.acknowledge(name, &asked)?;
+        control.acknowledge(name, &request)?;
     }
     Ok(())
 }

@@ -103,7 +103,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         refuse_options(&args)?;
         batch()?
     } else {
-        vec![checked(args)?]
+        vec![checked_document(args)?]
     };
     let names: Vec<String> = documents.iter().map(|rule| rule.name.clone()).collect();
     let (control, saving) = terms.open(global)?;
@@ -111,16 +111,16 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         add: documents,
         ..Transaction::default()
     })?;
-    super::tell("add", &change, global)?;
+    super::print_change("add", &change, global)?;
     if !global.json {
         render::text(&names.join("\n"))?;
     }
     terms.finish_rules((control, saving), &change, &names)
 }
 
-/// Refuses what stands beside `-`: each line has its own.
+/// Refuses arguments beside `-`: each line has its own.
 fn refuse_options(args: &Args) -> Result<(), Failure> {
-    let given = [
+    let options = [
         ("OUTPUT", !args.outputs.is_empty()),
         ("--name", args.name.is_some()),
         ("--input", !args.further_inputs.is_empty()),
@@ -135,14 +135,13 @@ fn refuse_options(args: &Args) -> Result<(), Failure> {
         ("--label", !args.labels.is_empty()),
         ("--comment", args.comment.is_some()),
     ];
-    let given = given.into_iter().filter(|(_, given)| *given);
-    let given: Vec<&str> = given.map(|(name, _)| name).collect();
-    if given.is_empty() {
+    let given = options.iter().filter(|(_, is_given)| *is_given);
+    let names = given.map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    if names.is_empty() {
         return Ok(());
     }
-    let given = given.join(", ");
     let message =
-        format!("{given} beside -: write it on the lines of standard input that it is meant for");
+        format!("{names} beside -: write it on the lines of standard input that it is meant for");
     Err(usage(message))
 }
 
@@ -154,12 +153,12 @@ struct Line {
     rule: Args,
 }
 
-/// Reads rules from standard input; empty lines and what follows a `#` do not count. Every line
-/// that is wrong is reported.
+/// Reads rules from standard input, without empty lines and what follows a `#`. Reports every wrong
+/// line.
 fn batch() -> Result<Vec<RuleDocument>, Failure> {
     let text = io::read_to_string(io::stdin()).or_fail("standard input", Status::Usage)?;
     let mut documents = Vec::new();
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let words = line
             .split('#')
@@ -174,33 +173,33 @@ fn batch() -> Result<Vec<RuleDocument>, Failure> {
             let first = text.lines().next().unwrap_or_default();
             usage(first.trim_start_matches("error: ").to_owned())
         });
-        let parsed = parsed.and_then(|line| {
+        let document = parsed.and_then(|line| {
             if line.rule.terms.are_given() {
                 Err(usage(
                     "--save, --message, --confirm, --yes: give them beside -, for all lines"
                         .to_owned(),
                 ))
             } else {
-                Ok(line)
+                checked_document(line.rule)
             }
         });
-        match parsed.and_then(|line| checked(line.rule)) {
+        match document {
             Ok(document) => documents.push(document),
             Err(failure) => {
-                let problems = failure.to_string();
-                let lines = problems.lines();
-                wrong.extend(lines.map(|line| format!("standard input, line {number}: {line}")));
+                let message = failure.to_string();
+                let lines = message.lines();
+                errors.extend(lines.map(|line| format!("standard input, line {number}: {line}")));
             }
         }
     }
-    match (documents.is_empty(), wrong.is_empty()) {
-        (_, false) => Err(usage(wrong.join("\n"))),
+    match (documents.is_empty(), errors.is_empty()) {
+        (_, false) => Err(usage(errors.join("\n"))),
         (true, true) => Err(usage("standard input: no rules in it".to_owned())),
         (false, true) => Ok(documents),
     }
 }
 
-fn checked(args: Args) -> Result<RuleDocument, Failure> {
+fn checked_document(args: Args) -> Result<RuleDocument, Failure> {
     if args.outputs.is_empty() && args.reflect.is_empty() {
         let message = format!("{}: no OUTPUT given; mcr add INPUT OUTPUT...", args.input);
         return Err(usage(message));
@@ -218,7 +217,7 @@ fn document(args: Args) -> RuleDocument {
     let mut inputs = args.further_inputs;
     inputs.insert(0, args.input);
     let derived = || inputs[0].parse().map(|input| rule::name_for(&input)).ok();
-    // An input that cannot be read is reported as such, under the name it stands for.
+    // A check reports an input that cannot be parsed, under this name.
     let name = args
         .name
         .or_else(derived)
@@ -242,7 +241,7 @@ fn document(args: Args) -> RuleDocument {
     }
 }
 
-/// A rule that reflects: INPUT is its group, and stands for the name it gets.
+/// A rule that reflects: INPUT is its group, from which its name is derived.
 fn reflecting(mut args: Args) -> Result<RuleDocument, Failure> {
     let group = args.input.clone();
     let named =
@@ -277,8 +276,8 @@ fn reflecting(mut args: Args) -> Result<RuleDocument, Failure> {
     Ok(document)
 }
 
-/// Finds what is wrong with the rule by itself: that is the command line's fault. What the daemon
-/// permits beyond the ordinary is left to the daemon, and loops are, which it refuses of any rules.
+/// Checks the rule by itself: what is wrong there is a usage error. The daemon decides about inputs
+/// that need permission, and about loops, which it looks for among all rules.
 pub(super) fn check(document: &RuleDocument) -> Result<(), Failure> {
     let document = std::slice::from_ref(document);
     let Err(mut problems) = RuleSet::from_documents(document, Policy::PERMISSIVE) else {

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         && let Some((names, shown)) = unsaved(&config, global)?
     {
         ask(&names)?;
-        // What was asked about is what is done, or nothing.
+        // Only what was agreed to is done: the daemon refuses if another generation runs by now.
         generation = Some(shown);
     }
     let (control, saving) = args.terms.open_at(global, generation)?;
@@ -79,27 +79,27 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 impl Args {
-    /// Whether somebody sits there who is to be asked before rules go that no file has.
+    /// Whether the user can be asked before rules are removed that no file has.
     fn may_ask(&self) -> bool {
         !self.dry_run && !self.terms.yes() && io::stdin().is_terminal()
     }
 }
 
-/// Asks of several hosts, once; what else is wrong with one is told where it is done.
+/// Asks once for several hosts; other errors of a host are reported when the change is made there.
 pub(crate) fn ask_of(args: &Args, global: &Global, hosts: &[String]) -> Result<(), Failure> {
     if !args.may_ask() {
         return Ok(());
     }
     let config = read(&args.file)?;
-    let unsaved = hosts.iter().filter_map(|host| {
+    let unsaved_of = |host: &String| {
         let (names, _) = unsaved(&config, &global.at(host)).ok()??;
         Some(format!("{names} ({host})"))
-    });
-    let unsaved: Vec<String> = unsaved.collect();
-    if unsaved.is_empty() {
+    };
+    let lost: Vec<String> = hosts.iter().filter_map(unsaved_of).collect();
+    if lost.is_empty() {
         Ok(())
     } else {
-        ask(&unsaved.join(", "))
+        ask(&lost.join(", "))
     }
 }
 
@@ -110,7 +110,7 @@ fn ask(names: &str) -> Result<(), Failure> {
     ))
 }
 
-/// Rules that would go and that no file has, and of which generation that is.
+/// The rules that would be removed and that no file has, with the generation that runs.
 fn unsaved(config: &Config, global: &Global) -> Result<Option<(String, u64)>, Failure> {
     let control = Control::open(global)?;
     let mut change = control.replace_by(config.clone(), true)?;
@@ -123,7 +123,7 @@ fn unsaved(config: &Config, global: &Global) -> Result<Option<(String, u64)>, Fa
 }
 
 pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure> {
-    let change = match &args.file {
+    let outcome = match &args.file {
         Some(file) => {
             let config = read(file)?;
             Control::open(global)?.replace_by(config, true)
@@ -134,7 +134,7 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure
             Control::open(global)?.rollback(&Rollback { generation }, true)
         }
     };
-    let change = change.map_err(Failure::of_comparison)?;
+    let change = outcome.map_err(Failure::of_comparison)?;
     show("diff", &change, global)?;
     Ok(ExitCode::from(u8::from(change.differs())))
 }

@@ -133,8 +133,8 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
             render::reply(json, &comparison, || compare::table(&a, &b, &comparison))?;
         }
         Action::Report(args) => {
-            let results = args.results.iter().map(|file| read(file));
-            let results = results.collect::<Result<Vec<_>, _>>()?;
+            let files = args.results.iter().map(|file| read(file));
+            let results = files.collect::<Result<Vec<_>, _>>()?;
             let reliability = reliability(args.reliability.as_deref())?;
             let (output, plots) = (&args.output, &args.plots);
             let warnings = report::write(&results, &reliability, output, plots);
@@ -151,16 +151,16 @@ fn measure(args: &RunArgs, json: bool) -> Result<(), Failure> {
     super::require_root("bench run")?;
     let options = options(args);
     lab::bench::run::needs::check(&options.relays).map_err(unavailable)?;
-    let command: Vec<String> = std::env::args().skip(1).collect();
-    let command = format!("mcr {}", command.join(" "));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let command = format!("mcr {}", arguments.join(" "));
     announce(&options);
-    let mut watch = Terminal::new(&args.output).or_fail(SIGNALS, Status::Unavailable)?;
-    let outcome = engine::run(&options, &command, &mut watch);
-    let kept = watch.kept();
-    drop(watch);
+    let mut terminal = Terminal::new(&args.output).or_fail(SIGNALS, Status::Unavailable)?;
+    let outcome = engine::run(&options, &command, &mut terminal);
+    let saved = terminal.saved_trials();
+    drop(terminal);
     let results = outcome.map_err(|error| {
         let file = args.output.display();
-        unavailable(error.context(format!("ended early; {kept} trials are kept in {file}")))
+        unavailable(error.context(format!("ended early; {saved} trials are kept in {file}")))
     })?;
     if json {
         render::json(&results)?;
@@ -171,12 +171,12 @@ fn measure(args: &RunArgs, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says what will run and how long it will take.
+/// Prints what will run and how long it will take.
 fn announce(options: &Options) {
     let estimate = Estimate::of(&engine::cases(options), options);
     for (number, trials, seconds) in estimate.scenarios() {
-        let name = SCENARIOS.iter().find(|scenario| scenario.number == *number);
-        let name = name.map_or("", |scenario| scenario.name);
+        let scenario = SCENARIOS.iter().find(|scenario| scenario.number == *number);
+        let name = scenario.map_or("", |scenario| scenario.name);
         eprintln!(
             "{number:2} {name:15} {trials:5} trials {:>7}",
             minutes(*seconds)
@@ -219,10 +219,10 @@ fn options(args: &RunArgs) -> Options {
 }
 
 fn reliability(file: Option<&Path>) -> Result<Reliability, Failure> {
-    let usual = Path::new("target/bench/reliability.json");
+    let default = Path::new("target/bench/reliability.json");
     match file {
         Some(file) => Reliability::read(file).map_err(unavailable),
-        None if usual.exists() => Reliability::read(usual).map_err(unavailable),
+        None if default.exists() => Reliability::read(default).map_err(unavailable),
         None => Ok(Reliability::default()),
     }
 }
@@ -236,8 +236,8 @@ fn unavailable(error: anyhow::Error) -> Failure {
 }
 
 fn scenario(text: &str) -> Result<u8, String> {
-    let found = Scenario::find(text).map(|scenario| scenario.number);
-    found.ok_or_else(|| format!("no such scenario; there are:\n{}", scenarios().trim_end()))
+    let number = Scenario::find(text).map(|scenario| scenario.number);
+    number.ok_or_else(|| format!("no such scenario; there are:\n{}", scenarios().trim_end()))
 }
 
 fn relay(text: &str) -> Result<Relay, String> {
@@ -245,8 +245,8 @@ fn relay(text: &str) -> Result<Relay, String> {
 }
 
 fn positive(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok();
-    let number = number.filter(|number: &f64| number.is_finite() && *number > 0.0);
+    let parsed = text.parse().ok();
+    let number = parsed.filter(|number: &f64| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "not a number above 0".to_owned())
 }
 

@@ -1,4 +1,4 @@
-//! `mcr change`: a rule with other inputs, outputs or options, that loses no packet of what stays.
+//! `mcr change`: changes inputs, outputs and options of a rule; what stays loses no packet.
 
 pub(crate) mod key;
 
@@ -58,12 +58,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let (control, saving) = args.terms.open(global)?;
     let names = std::slice::from_ref(&args.name);
-    let change = control.edit(names, |rule| changed(rule, args))?;
-    super::tell("change", &change, global)?;
+    let change = control.edit(names, |rule| apply(rule, args))?;
+    super::print_change("change", &change, global)?;
     args.terms.finish_rules((control, saving), &change, names)
 }
 
-fn changed(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
+fn apply(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
     if rule.reflects() {
         refuse_ends(rule, args)?;
     } else {
@@ -76,13 +76,11 @@ fn changed(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
     super::add::check(rule)
 }
 
-/// A rule that reflects has interfaces and a group in their place.
+/// Refuses inputs and outputs for a rule that reflects: it has interfaces and a group instead.
 fn refuse_ends(rule: &RuleDocument, args: &Args) -> Result<(), Failure> {
-    let ends = [
-        args.add_input.is_empty() && args.remove_input.is_empty(),
-        args.add_output.is_empty() && args.remove_output.is_empty(),
-    ];
-    if ends == [true, true] {
+    let has_inputs = !args.add_input.is_empty() || !args.remove_input.is_empty();
+    let has_outputs = !args.add_output.is_empty() || !args.remove_output.is_empty();
+    if !has_inputs && !has_outputs {
         return Ok(());
     }
     let message = format!(
@@ -99,11 +97,11 @@ fn inputs(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
     let texts = |endpoints: &[Endpoint]| endpoints.iter().map(Endpoint::written).collect();
     let (remove, add): (Vec<String>, Vec<String>) =
         (texts(&args.remove_input), texts(&args.add_input));
-    exchange(&mut inputs, &remove, add, |known, asked| {
-        // Whatever its options are.
-        known.split(REJOIN).next() == asked.split(REJOIN).next()
+    exchange(&mut inputs, &remove, add, |present, requested| {
+        // Options do not count.
+        present.split(REJOIN).next() == requested.split(REJOIN).next()
     })
-    .map_err(|refused| refused.of(&rule.name, "input"))?;
+    .map_err(|error| error.into_failure(&rule.name, "input"))?;
     (rule.input, rule.inputs) = (None, inputs);
     Ok(())
 }
@@ -114,17 +112,17 @@ fn outputs(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
         let output = output.to_output();
         outputs.push(output.map_err(|error| usage(error.problem))?);
     }
-    let is_meant = |known: &OutputSpec, asked: &OutputSpec| {
-        let bare = *asked == OutputSpec::new(asked.to.clone());
-        known == asked || bare && known.to == asked.to
+    let is_match = |present: &OutputSpec, requested: &OutputSpec| {
+        let is_bare = *requested == OutputSpec::new(requested.to.clone());
+        present == requested || is_bare && present.to == requested.to
     };
     exchange(
         &mut outputs,
         &args.remove_output,
         args.add_output.clone(),
-        is_meant,
+        is_match,
     )
-    .map_err(|refused| refused.of(&rule.name, "output"))?;
+    .map_err(|error| error.into_failure(&rule.name, "output"))?;
     let texts = outputs.iter().map(ToString::to_string);
     rule.outputs = texts.map(OutputDocument::Text).collect();
     Ok(())
@@ -132,70 +130,70 @@ fn outputs(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
 
 /// Why an input or an output cannot be exchanged.
 #[derive(Debug, PartialEq, Eq)]
-enum Refused {
-    Missing { asked: String, have: Vec<String> },
-    Several { asked: String, meant: Vec<String> },
-    Present { asked: String },
+enum ExchangeError {
+    Missing { text: String, present: Vec<String> },
+    Ambiguous { text: String, matches: Vec<String> },
+    Duplicate { text: String },
 }
 
-impl Refused {
-    fn of(self, rule: &str, kind: &str) -> Failure {
+impl ExchangeError {
+    fn into_failure(self, rule: &str, kind: &str) -> Failure {
         let message = match self {
-            Self::Missing { asked, have } => {
-                let hint = near::hint(&asked, have.iter().map(String::as_str));
-                format!("no {kind} {asked} (have: {}{hint})", have.join(", "))
+            Self::Missing { text, present } => {
+                let hint = near::hint(&text, present.iter().map(String::as_str));
+                format!("no {kind} {text} (have: {}{hint})", present.join(", "))
             }
-            Self::Several { asked, meant } => {
-                let meant = meant.join(" and ");
-                format!("{kind} {asked} may be {meant}; give its options, too")
+            Self::Ambiguous { text, matches } => {
+                let matches = matches.join(" and ");
+                format!("{kind} {text} may be {matches}; give its options, too")
             }
-            Self::Present { asked } => format!("{kind} {asked}: is there already"),
+            Self::Duplicate { text } => format!("{kind} {text}: is there already"),
         };
         Failure::new(Status::Rule, format!("rule {rule:?}: {message}"))
     }
 }
 
-/// Takes out what is meant by each of `remove` and puts `add` in the places that become free, the
-/// rest behind.
+/// Removes what each of `remove` matches, and puts `add` into the positions that become free, the
+/// rest at the end.
 fn exchange<T: PartialEq + ToString>(
     list: &mut Vec<T>,
     remove: &[T],
     add: Vec<T>,
-    is_meant: impl Fn(&T, &T) -> bool,
-) -> Result<(), Refused> {
-    let mut free = Vec::new();
-    for asked in remove {
-        let meant = |(_, known): &(usize, &T)| is_meant(known, asked);
-        let meant: Vec<(usize, &T)> = list.iter().enumerate().filter(meant).collect();
-        let exact = meant.iter().find(|(_, known)| *known == asked);
-        match (exact, meant.as_slice()) {
-            (Some((place, _)), _) | (None, [(place, _)]) => free.push(*place),
+    is_match: impl Fn(&T, &T) -> bool,
+) -> Result<(), ExchangeError> {
+    let mut freed = Vec::new();
+    for requested in remove {
+        let is_requested = |(_, present): &(usize, &T)| is_match(present, requested);
+        let matches: Vec<(usize, &T)> = list.iter().enumerate().filter(is_requested).collect();
+        let exact = matches.iter().find(|(_, present)| *present == requested);
+        match (exact, matches.as_slice()) {
+            (Some((index, _)), _) | (None, [(index, _)]) => freed.push(*index),
             (None, []) => {
-                return Err(Refused::Missing {
-                    asked: asked.to_string(),
-                    have: list.iter().map(ToString::to_string).collect(),
+                return Err(ExchangeError::Missing {
+                    text: requested.to_string(),
+                    present: list.iter().map(ToString::to_string).collect(),
                 });
             }
             (None, several) => {
-                return Err(Refused::Several {
-                    asked: asked.to_string(),
-                    meant: several.iter().map(|(_, known)| known.to_string()).collect(),
+                return Err(ExchangeError::Ambiguous {
+                    text: requested.to_string(),
+                    matches: several.iter().map(|(_, one)| one.to_string()).collect(),
                 });
             }
         }
     }
     let mut slots: Vec<Option<T>> = list.drain(..).map(Some).collect();
-    for place in &free {
-        slots[*place] = None;
+    for index in &freed {
+        slots[*index] = None;
     }
-    let mut free = free.into_iter();
+    let mut free_slots = freed.into_iter();
     for one in add {
-        if slots.iter().flatten().any(|known| *known == one) {
-            let asked = one.to_string();
-            return Err(Refused::Present { asked });
+        if slots.iter().flatten().any(|present| *present == one) {
+            let text = one.to_string();
+            return Err(ExchangeError::Duplicate { text });
         }
-        match free.next() {
-            Some(place) => slots[place] = Some(one),
+        match free_slots.next() {
+            Some(index) => slots[index] = Some(one),
             None => slots.push(Some(one)),
         }
     }
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_takes_the_place_of_what_goes() {
+    fn added_entries_take_the_positions_of_removed_ones() {
         let mut list = ["a", "b", "c"].map(str::to_owned).to_vec();
         let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
         let same = |a: &String, b: &String| a == b;
@@ -221,35 +219,35 @@ mod tests {
         exchange(&mut list, &texts(&["a", "c"]), texts(&["z"]), same).unwrap();
         assert_eq!(list, ["z", "x", "y"]);
         let missing = exchange(&mut list.clone(), &texts(&["q"]), Vec::new(), same);
-        let have = texts(&["z", "x", "y"]);
-        let asked = "q".to_owned();
-        assert_eq!(missing, Err(Refused::Missing { asked, have }));
-        let there = exchange(&mut list, &[], texts(&["x"]), same);
-        let asked = "x".to_owned();
-        assert_eq!(there, Err(Refused::Present { asked }));
+        let present = texts(&["z", "x", "y"]);
+        let text = "q".to_owned();
+        assert_eq!(missing, Err(ExchangeError::Missing { text, present }));
+        let duplicate = exchange(&mut list, &[], texts(&["x"]), same);
+        let text = "x".to_owned();
+        assert_eq!(duplicate, Err(ExchangeError::Duplicate { text }));
     }
 
     #[test]
-    fn an_output_may_be_meant_without_its_options() {
-        let is_meant = |known: &OutputSpec, asked: &OutputSpec| known.to == asked.to;
+    fn an_output_may_be_named_without_its_options() {
+        let is_match = |present: &OutputSpec, requested: &OutputSpec| present.to == requested.to;
         let both = [
             "10.9.9.9:7000,sport=1",
             "10.9.9.9:7000,sport=2",
             "10.9.9.8:7000,ttl=9",
         ];
         let mut list = outputs(&both);
-        let several = exchange(
+        let ambiguous = exchange(
             &mut list.clone(),
             &outputs(&["10.9.9.9:7000"]),
             vec![],
-            is_meant,
+            is_match,
         );
-        let Err(Refused::Several { meant, .. }) = several else {
-            panic!("{several:?}");
+        let Err(ExchangeError::Ambiguous { matches, .. }) = ambiguous else {
+            panic!("{ambiguous:?}");
         };
-        assert_eq!(meant, both[..2]);
+        assert_eq!(matches, both[..2]);
         let remove = outputs(&["10.9.9.9:7000,sport=2", "10.9.9.8:7000"]);
-        exchange(&mut list, &remove, vec![], is_meant).unwrap();
+        exchange(&mut list, &remove, vec![], is_match).unwrap();
         assert_eq!(list, outputs(&both[..1]));
     }
 }

@@ -1,4 +1,4 @@
-//! `mcr check`: reads a configuration and says what is wrong with it, without a daemon.
+//! `mcr check`: reads a configuration and reports what is wrong with it, without a daemon.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -90,22 +90,23 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })?)
 }
 
-/// Names of interfaces that are not here and one letter away from one that is: what is written on
-/// another host than it is for may name interfaces of that one.
+/// Warnings about names of interfaces that do not exist here, but one letter away from one that
+/// does. Others are accepted: a file that is written on another host may name that one's
+/// interfaces.
 fn unknown_interfaces(rules: &RuleSet) -> Vec<String> {
-    let Ok(here) = if_nameindex() else {
+    let Ok(links) = if_nameindex() else {
         return Vec::new();
     };
-    let here = here.iter().filter_map(|link| link.name().to_str().ok());
-    let here: Vec<&str> = here.collect();
-    let mut told = BTreeSet::new();
+    let names = links.iter().filter_map(|link| link.name().to_str().ok());
+    let existing: Vec<&str> = names.collect();
+    let mut warnings = BTreeSet::new();
     for rule in rules.iter() {
         let outputs = rule.outputs.iter().map(|output| &output.to);
         let ends = rule.inputs.iter().chain(outputs);
         for (end, name) in ends.filter_map(|end| Some((end, end.interface.as_deref()?))) {
-            let is_here = end.has_wildcard() || here.contains(&name);
-            let near = nearest(name, here.iter().copied()).filter(|_| !is_here);
-            told.extend(near.map(|near| {
+            let is_here = end.has_wildcard() || existing.contains(&name);
+            let near = nearest(name, existing.iter().copied()).filter(|_| !is_here);
+            warnings.extend(near.map(|near| {
                 format!(
                     "rule {:?}: {end}: there is no interface {name} here; did you mean {near}?",
                     rule.name
@@ -113,40 +114,39 @@ fn unknown_interfaces(rules: &RuleSet) -> Vec<String> {
             }));
         }
     }
-    told.into_iter().collect()
+    warnings.into_iter().collect()
 }
 
-/// Inputs at addresses that this host has not: perhaps groups were meant.
+/// Warnings about inputs at addresses that this host does not have: perhaps groups were meant.
 fn unknown_addresses(rules: &RuleSet) -> Vec<String> {
-    let here = getifaddrs().into_iter().flatten();
-    let here = here.flat_map(|link| [link.address, link.broadcast]);
-    let here = here.flatten().filter_map(|address| ip(&address));
-    let here: BTreeSet<IpAddr> = here.collect();
+    let links = getifaddrs().into_iter().flatten();
+    let addresses = links.flat_map(|link| [link.address, link.broadcast]);
+    let own: BTreeSet<IpAddr> = addresses.flatten().filter_map(|it| ip(&it)).collect();
     let inputs = rules
         .iter()
         .flat_map(|rule| rule.inputs.iter().map(move |input| (rule, input)));
-    let strange = inputs.filter(|(_, input)| {
+    let unknown = inputs.filter(|(_, input)| {
         let address = input.destination.address;
         let is_general = input.is_every_address() || address == IpAddr::from([255; 4]);
-        !input.is_multicast() && !is_general && !here.contains(&address)
+        !input.is_multicast() && !is_general && !own.contains(&address)
     });
-    let told = strange.map(|(rule, input)| {
+    let warnings = unknown.map(|(rule, input)| {
         format!(
             "rule {:?}: input {input}: {} is no group and no address of this host; if a group was meant, \
              those begin with 224 to 239, or ff",
             rule.name, input.destination
         )
     });
-    told.collect()
+    warnings.collect()
 }
 
-/// Refuses more streams than the kernel path of a daemon for so many rules has room for: each input takes
-/// a route, and one for each source that it names.
+/// Refuses more streams than the kernel path of a daemon for `max_rules` has room for: each input
+/// takes a route, or one for each source that it names.
 pub(super) fn require_room(rules: &RuleSet, max_rules: Option<u32>) -> Result<(), Failure> {
-    let rules = rules
+    let in_kernel = rules
         .iter()
         .filter(|rule| rule.path != Some(Path::Userspace));
-    let inputs = rules.flat_map(|rule| &rule.inputs);
+    let inputs = in_kernel.flat_map(|rule| &rule.inputs);
     let routes: usize = inputs.map(|input| input.sources.len().max(1)).sum();
     let most = u32::try_from(RULES_MAX).unwrap_or(u32::MAX);
     let room = Capacity::for_rules(max_rules.unwrap_or(MAX_RULES).min(most)).routes as usize;

@@ -1,4 +1,4 @@
-//! `mcr complete`: what the scripts of `mcr completions` ask while somebody types.
+//! `mcr complete`: called by the scripts of `mcr completions` while the user types.
 
 use std::ffi::OsString;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(args: Args, mut definition: clap::Command) -> Result<(), Failu
     let last = words.len() - 1;
     let directory = std::env::current_dir().ok();
     definition.build();
-    // What cannot be completed is no failure: nothing is offered.
+    // A word that cannot be completed is no failure: nothing is offered.
     let candidates =
         clap_complete::engine::complete(&mut definition, words, last, directory.as_deref());
     let lines = candidates.unwrap_or_default().into_iter().map(|candidate| {

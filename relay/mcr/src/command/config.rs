@@ -1,4 +1,4 @@
-//! `mcr config`: what is known of the configuration without one.
+//! `mcr config`: describes what a configuration may contain.
 
 use crate::failure::Failure;
 use crate::render;

@@ -67,8 +67,8 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         path: args.path.to_string(),
     };
     let mut progress = Progress::new(json);
-    let report = lab::demo::run(&options, &stop, |event| Ok(progress.show(&event)?));
-    let report = report.map_err(|error| failure(&error, &stop))?;
+    let outcome = lab::demo::run(&options, &stop, |event| Ok(progress.show(&event)?));
+    let report = outcome.map_err(|error| failure(&error, &stop))?;
     if json {
         render::json(&report)?;
     } else {
@@ -91,32 +91,32 @@ fn failure(error: &anyhow::Error, stop: &AtomicBool) -> Failure {
     }
 }
 
-/// What is shown while it runs: steps, and a table that is drawn over itself on a terminal.
+/// Output while the demo runs: steps, and on a terminal a table redrawn in place.
 struct Progress {
-    quiet: bool,
-    redraws: bool,
+    is_quiet: bool,
+    can_redraw: bool,
     drawn_lines: usize,
     earlier: Option<Stats>,
 }
 
 impl Progress {
-    fn new(quiet: bool) -> Self {
+    fn new(is_quiet: bool) -> Self {
         Self {
-            quiet,
-            redraws: io::stdout().is_terminal(),
+            is_quiet,
+            can_redraw: io::stdout().is_terminal(),
             drawn_lines: 0,
             earlier: None,
         }
     }
 
     fn show(&mut self, event: &Event) -> io::Result<()> {
-        if self.quiet {
+        if self.is_quiet {
             return Ok(());
         }
         match event {
             Event::Step(text) => render::text(text),
-            Event::Running(stats) if self.redraws => self.draw(stats),
-            Event::Running(stats) => self.say(stats),
+            Event::Running(stats) if self.can_redraw => self.draw(stats),
+            Event::Running(stats) => self.print_line(stats),
         }
     }
 
@@ -129,7 +129,7 @@ impl Progress {
     }
 
     /// Without a terminal: a line about once a second.
-    fn say(&mut self, stats: &Stats) -> io::Result<()> {
+    fn print_line(&mut self, stats: &Stats) -> io::Result<()> {
         let earlier = self.earlier.as_ref().map(|stats| stats.uptime_seconds);
         if earlier.is_some_and(|earlier| stats.uptime_seconds < earlier + 1.0) {
             return Ok(());
@@ -147,7 +147,7 @@ impl Progress {
         ))
     }
 
-    /// Takes the table drawn last off the terminal.
+    /// Erases the table drawn last.
     fn clear_table(&mut self) -> io::Result<()> {
         if self.drawn_lines == 0 {
             return Ok(());

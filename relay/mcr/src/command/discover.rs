@@ -22,7 +22,7 @@ use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
 use crate::{completion, render};
 
-/// Time between two pictures on a terminal.
+/// Time between two redraws on a terminal.
 const REDRAW: Duration = Duration::from_millis(500);
 
 /// Show what multicast arrives on this host, also what nobody joined.
@@ -73,14 +73,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             None
         }
     };
-    // What is joined apart from this.
+    // Read before this process joins groups itself.
     let joined = Joined::read();
-    // Before it is seen to listen: who interrupts it then wants the report.
-    let ended = Arc::new(AtomicBool::new(false));
-    super::traffic_run::stop_on_signals(&ended)?;
+    // Before it visibly listens: an interrupt from then on prints the report.
+    let stop = Arc::new(AtomicBool::new(false));
+    super::traffic_run::stop_on_signals(&stop)?;
     let at_xdp = |interfaces: &[Interface]| {
         if sockets.are_lent() {
-            at_xdp_as_told(global, interfaces).unwrap_or_default()
+            at_xdp_by_daemon(global, interfaces).unwrap_or_default()
         } else {
             discover::at_xdp(interfaces)
         }
@@ -90,19 +90,19 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     sockets.close_doors()?;
     let until = Instant::now() + args.duration;
     let is_live = !global.json && io::stdout().is_terminal();
-    // What waits in the sockets is told even to who interrupts it at once.
+    // Even an immediate interrupt reports what waits in the sockets.
     loop {
         let next = if is_live || sockets.are_lent() {
             until.min(Instant::now() + REDRAW)
         } else {
             until
         };
-        listener.listen(next, &ended)?;
+        listener.listen(next, &stop)?;
         if is_live {
-            let text = report::picture(&report::of(&listener, &joined, rules.as_ref()), until);
+            let text = report::screen(&report::of(&listener, &joined, rules.as_ref()), until);
             render::text(&format!("{CLEAR}{text}"))?;
         }
-        if ended.load(Ordering::Relaxed) || sockets.have_ended() || Instant::now() >= until {
+        if stop.load(Ordering::Relaxed) || sockets.have_ended() || Instant::now() >= until {
             break;
         }
     }
@@ -142,29 +142,27 @@ fn run_elsewhere(args: &Args, global: &Global) -> Result<(), Failure> {
     };
     let control = Control::open(global)?;
     let mut pieces = control.pieces(&query.path())?;
-    let mut told = Vec::new();
+    let mut reply = Vec::new();
     while let Some(piece) = control.next_piece(&mut pieces)? {
-        told.extend_from_slice(&piece);
+        reply.extend_from_slice(&piece);
     }
-    let report = serde_json::from_slice(&told);
-    let report = report.or_fail("what the daemon tells is no report", Status::Unreachable)?;
+    let parsed = serde_json::from_slice(&reply);
+    let report = parsed.or_fail("what the daemon tells is no report", Status::Unreachable)?;
     show(&report, "", global)?;
     capture::pass_on("discover", &pieces.said);
     Ok(())
 }
 
-/// Those of the interfaces where a rule's packets are taken at XDP, as the daemon says: whoever captures
-/// for it may not see programs.
-fn at_xdp_as_told(global: &Global, interfaces: &[Interface]) -> Option<Vec<String>> {
-    let stats = Control::open(global)
-        .and_then(|control| control.stats())
-        .ok()?;
+/// The interfaces where a rule's packets are taken at XDP, according to the daemon: a process that
+/// captures for it may not inspect programs.
+fn at_xdp_by_daemon(global: &Global, interfaces: &[Interface]) -> Option<Vec<String>> {
+    let stats = Control::open(global).ok()?.stats().ok()?;
     let inputs = stats.rules.iter().flat_map(|rule| &rule.inputs);
     let at_xdp = inputs.filter(|input| input.hook.as_deref() == Some("xdp"));
-    let inputs: Vec<Endpoint> = at_xdp.filter_map(|input| input.at.parse().ok()).collect();
-    let is_taken = |link: &&Interface| inputs.iter().any(|input| is_on(input, link));
-    let names = interfaces.iter().filter(is_taken);
-    Some(names.map(|link| link.name.clone()).collect())
+    let endpoints: Vec<Endpoint> = at_xdp.filter_map(|input| input.at.parse().ok()).collect();
+    let is_taken = |link: &&Interface| endpoints.iter().any(|input| is_on(input, link));
+    let links = interfaces.iter().filter(is_taken);
+    Some(links.map(|link| link.name.clone()).collect())
 }
 
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -173,10 +171,10 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 fn rules(global: &Global, interfaces: &[Interface]) -> Result<RuleSet, Failure> {
     let control = Control::open(global)?;
     let documents = control.rules()?.rules;
-    let seen = control.interfaces()?;
+    let links = control.interfaces()?;
     let is_seen = |here: &Interface| {
-        let mut seen = seen.iter();
-        seen.any(|link| (link.index, &link.name) == (here.index, &here.name))
+        let mut links = links.iter();
+        links.any(|link| (link.index, &link.name) == (here.index, &here.name))
     };
     if let Some(Interface { name, .. }) = interfaces.iter().find(|link| !is_seen(link)) {
         let message =
@@ -187,18 +185,17 @@ fn rules(global: &Global, interfaces: &[Interface]) -> Result<RuleSet, Failure> 
         .map_err(|problems| Failure::new(Status::Refused, problems))
 }
 
-/// Asks for the groups until what it returns is dropped.
+/// Joins the groups on each of the interfaces until the returned value is dropped.
 fn join(groups: &[IpAddr], interfaces: &[Interface]) -> Result<Memberships, Failure> {
     let mut memberships = Memberships::new();
-    let on = |interface: &Interface| interface.index;
-    let wanted = groups.iter().flat_map(|group| {
-        interfaces.iter().map(on).map(|interface| Membership {
-            interface,
+    let requested = groups.iter().flat_map(|group| {
+        interfaces.iter().map(|interface| Membership {
+            interface: interface.index,
             group: *group,
             source: None,
         })
     });
-    let refused = memberships.reconcile(&wanted.collect::<BTreeSet<_>>());
+    let refused = memberships.reconcile(&requested.collect::<BTreeSet<_>>());
     match refused.into_iter().next() {
         Some(error) => Err(Failure::new(Status::Unavailable, error)),
         None => Ok(memberships),
@@ -206,7 +203,7 @@ fn join(groups: &[IpAddr], interfaces: &[Interface]) -> Result<Memberships, Fail
 }
 
 fn group(text: &str) -> Result<IpAddr, String> {
-    let group: Option<IpAddr> = text.parse().ok();
-    let group = group.filter(IpAddr::is_multicast);
+    let address: Option<IpAddr> = text.parse().ok();
+    let group = address.filter(IpAddr::is_multicast);
     group.ok_or_else(|| "not a multicast group".to_owned())
 }

@@ -1,4 +1,4 @@
-//! `mcr doctor`: says what keeps multicast from flowing on this host, and mends what is safe.
+//! `mcr doctor`: reports what keeps multicast from flowing on this host, and mends what is safe.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -47,13 +47,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let rules = listened(rules(args, global)?, args, global)?;
+    let rules = listen(rules(args, global)?, args, global)?;
     let snapshot = Snapshot::read(rules, &args.without.features)?;
     let mut outcomes = doctor::examine(&snapshot);
     if args.fix {
-        let outcomes = outcomes.iter_mut();
-        let findings = outcomes.flat_map(|outcome| &mut outcome.findings);
-        findings.for_each(Finding::mend);
+        for outcome in &mut outcomes {
+            outcome.findings.iter_mut().for_each(Finding::mend);
+        }
     }
     let (origin, count) = (&snapshot.rules.origin, snapshot.rules.set.len());
     let findings = outcomes.iter().flat_map(|outcome| &outcome.findings);
@@ -91,21 +91,21 @@ fn rules(args: &Args, global: &Global) -> Result<Rules, Failure> {
         Err(failure) => failure,
     };
     let may_not_ask = failure.is(Status::Privilege);
-    let socket = global.socket();
-    let socket = socket.display();
-    let unasked = if may_not_ask {
+    let path = global.socket();
+    let socket = path.display();
+    let reason = if may_not_ask {
         format!("the daemon at {socket} may not be asked")
     } else {
         format!("no daemon answers at {socket}")
     };
     let file = Path::new(CONFIGURATION);
     let (rules, origin) = if file.exists() {
-        (of_file(file)?, format!("{CONFIGURATION}: {unasked}"))
+        (of_file(file)?, format!("{CONFIGURATION}: {reason}"))
     } else {
         (
             Rules::default(),
             format!(
-                "no rules: {unasked} and there is no {CONFIGURATION}; name a file with --config"
+                "no rules: {reason} and there is no {CONFIGURATION}; name a file with --config"
             ),
         )
     };
@@ -117,8 +117,9 @@ fn rules(args: &Args, global: &Global) -> Result<Rules, Failure> {
     })
 }
 
-/// Listens for what rules expect that receive nothing. What the daemon counted meanwhile counts.
-fn listened(mut rules: Rules, args: &Args, global: &Global) -> Result<Rules, Failure> {
+/// Listens for the streams of rules that receive nothing, and takes what the daemon counted by
+/// then.
+fn listen(mut rules: Rules, args: &Args, global: &Global) -> Result<Rules, Failure> {
     rules.unheard.clone_from(&rules.unasked);
     match doctor::listen(&rules, args.listen) {
         Ok(None) => {}
@@ -155,7 +156,7 @@ fn of_daemon(global: &Global) -> Result<Rules, Failure> {
         settings: running.settings.unwrap_or_default(),
         status: Some(control.status()?),
         stats: Some(control.stats()?),
-        // One that is in no fleet refuses, and so does one of before fleets.
+        // A daemon in no fleet refuses, and so does one older than fleets.
         fleet: control.fleet().ok(),
         ..Rules::default()
     })

@@ -57,12 +57,12 @@ fn set(
     let (control, saving) = terms.open(global)?;
     let change = match names {
         [name] if control.is_elsewhere() => control.set_enabled(name, &Enabled { enabled })?,
-        // All of them or none, which takes the role to change.
+        // All of them or none, which needs the role `change`.
         names => control.edit(names, |rule| {
             rule.enabled = Some(false).filter(|_| !enabled);
             Ok(())
         })?,
     };
-    super::tell(command, &change, global)?;
+    super::print_change(command, &change, global)?;
     terms.finish_rules((control, saving), &change, names)
 }

@@ -36,28 +36,28 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
-    let mut following = control.events(args.recent, args.brief)?;
-    let mut left = args.count;
-    while left != Some(0)
-        && let Some(event) = next(&control, &mut following, None, "events")?
+    let mut stream = control.events(args.recent, args.brief)?;
+    let mut remaining = args.count;
+    while remaining != Some(0)
+        && let Some(event) = next(&control, &mut stream, None, "events")?
     {
         if args.subjects.is_empty() || args.subjects.contains(&event.subject) {
             render::reply(global.json, &event, || line(&event))?;
-            left = left.map(|left| left - 1);
+            remaining = remaining.map(|count| count - 1);
         }
     }
     Ok(())
 }
 
-/// Waits for the next event, as long as it takes or within a limit, and says how many were missed.
+/// Waits for the next event, for ever or within a limit, and reports how many were missed.
 pub(super) fn next(
     control: &Control,
-    following: &mut Events,
+    stream: &mut Events,
     within: Option<Duration>,
     command: &str,
 ) -> Result<Option<Event>, Failure> {
     loop {
-        match control.next_event(following, within)? {
+        match control.next_event(stream, within)? {
             Some(StreamItem::Event(event)) => return Ok(Some(event)),
             Some(StreamItem::Missed(missed)) => {
                 eprintln!("mcr {command}: {}", render::missed(missed));
@@ -69,12 +69,12 @@ pub(super) fn next(
 
 fn line(event: &Event) -> String {
     let (time, kind) = (render::moment(event.at_ms), &event.kind);
-    // What the world did says itself what did it.
-    let by = event
+    // The message of an event outside the relay names its cause already.
+    let actors = event
         .by
         .iter()
         .filter(|by| !matches!(by.via, Via::Link | Via::Name));
-    let by: String = by.map(|by| format!(" by {by}")).collect();
+    let by: String = actors.map(|by| format!(" by {by}")).collect();
     let why = render::because(event.why.as_deref());
     format!("{time}  {kind:<16}  {}{by}{why}", event.message)
 }

@@ -17,10 +17,10 @@ use crate::failure::{Failure, Status, usage, verdict};
 use crate::global::Global;
 use crate::render::{self, because, number::things};
 
-/// Different packets of a capture that are asked about.
+/// How many different packets of a capture are explained.
 const PACKETS: usize = 64;
-/// Where senders that nobody names are: documentation's addresses (RFC 5737, RFC 3849).
-const ANYBODY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
+/// Sender where none is named: an address for documentation (RFC 5737, RFC 3849).
+const DEFAULT_SENDERS: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 
 /// Say what the relay would do with a packet, and why.
 ///
@@ -67,43 +67,38 @@ fn sender(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let at = args
-        .packet
-        .iter()
-        .find_map(|packet| packet.interface.clone());
-    let interface = args.on.clone().or(at);
-    let interface =
-        interface.ok_or_else(|| usage("which interface does it arrive on? add --on IFACE"))?;
+    let of_packet = || args.packet.as_ref()?.interface.clone();
+    let Some(interface) = args.on.clone().or_else(of_packet) else {
+        return Err(usage("which interface does it arrive on? add --on IFACE"));
+    };
     let control = Control::open(global)?;
-    // By what is said of them: of a stream thousands are alike.
-    let mut counts: BTreeMap<Vec<u8>, (usize, Explanation)> = BTreeMap::new();
+    // One for each kind of packet: a stream has thousands alike.
+    let mut explanations: BTreeMap<Vec<u8>, (usize, Explanation)> = BTreeMap::new();
     for frame in frames(args)? {
-        let alike = alike(&frame);
-        if let Some((count, _)) = counts.get_mut(&alike) {
+        let kind = kind(&frame);
+        if let Some((count, _)) = explanations.get_mut(&kind) {
             *count += 1;
-        } else if counts.len() < PACKETS {
-            let asked = PacketAsked {
+        } else if explanations.len() < PACKETS {
+            let request = PacketAsked {
                 interface: interface.clone(),
                 frame: frame.iter().map(|byte| format!("{byte:02x}")).collect(),
             };
-            counts.insert(alike, (1, control.explain(&asked)?));
+            explanations.insert(kind, (1, control.explain(&request)?));
         }
     }
-    let explained: Vec<&Explanation> = counts.values().map(|(_, explained)| explained).collect();
-    match (global.json, &explained[..]) {
+    let all: Vec<&Explanation> = explanations.values().map(|(_, one)| one).collect();
+    match (global.json, &all[..]) {
         (true, [one]) if args.pcap.is_none() => render::json(one)?,
         (true, all) => render::json(&all)?,
         (false, _) => {
-            let texts = counts
-                .values()
-                .map(|(count, explained)| text(*count, explained));
+            let texts = explanations.values().map(|(count, one)| text(*count, one));
             println!("{}", texts.collect::<Vec<_>>().join("\n\n"));
         }
     }
-    let all_leave = explained.iter().all(|explained| {
+    let is_forwarded = all.iter().all(|explained| {
         explained.verdict == "forwarded" && explained.outputs.iter().all(|out| out.copy.is_some())
     });
-    Ok(verdict(all_leave))
+    Ok(verdict(is_forwarded))
 }
 
 fn frames(args: &Args) -> Result<Vec<Vec<u8>>, Failure> {
@@ -125,14 +120,15 @@ fn frames(args: &Args) -> Result<Vec<Vec<u8>>, Failure> {
         ));
     }
     let destination = SocketAddr::new(to.destination.address, to.ports.first);
-    let anybody = ANYBODY[usize::from(destination.is_ipv6())].parse().ok();
-    let named = to.sources.first().map(|source| source.address).or(anybody);
-    let named = named.map(|address| SocketAddr::new(address, 5000));
-    let source = args
-        .from
-        .or(named)
-        .filter(|it| it.is_ipv4() == destination.is_ipv4());
-    let source = source.ok_or_else(|| usage("--from: sender and packet are of one family"))?;
+    let fallback = DEFAULT_SENDERS[usize::from(destination.is_ipv6())]
+        .parse()
+        .ok();
+    let address = to.sources.first().map(|source| source.address).or(fallback);
+    let default = address.map(|address| SocketAddr::new(address, 5000));
+    let sender = args.from.or(default);
+    let Some(source) = sender.filter(|it| it.is_ipv4() == destination.is_ipv4()) else {
+        return Err(usage("--from: sender and packet are of one family"));
+    };
     let craft = Craft {
         ttl: args.ttl,
         ..Craft::new(source, destination, vec![0; usize::from(args.size)])
@@ -140,10 +136,10 @@ fn frames(args: &Args) -> Result<Vec<Vec<u8>>, Failure> {
     Ok(vec![craft.frame()])
 }
 
-/// What of a packet makes it another one than those before: addresses, ports, lengths and TTL.
-fn alike(frame: &[u8]) -> Vec<u8> {
+/// What tells a packet apart from others: addresses, ports, lengths and TTL.
+fn kind(frame: &[u8]) -> Vec<u8> {
     let mut head = frame.get(12..62).unwrap_or(frame).to_vec();
-    // Identification and header checksum of IPv4; the UDP checksum and what follows.
+    // Without identification and header checksum of IPv4, UDP checksum and payload.
     if head.starts_with(&[0x08, 0x00]) {
         head.truncate(28);
         [6, 7, 12, 13].into_iter().for_each(|at| {
@@ -188,8 +184,11 @@ fn text(count: usize, explained: &Explanation) -> String {
             continue;
         };
         let mac = copy.mac.as_ref();
-        let mac = mac.map_or_else(String::new, |mac| format!(" to {mac}"));
-        line("output", format!("{to}  leaves by {}{mac}", copy.interface));
+        let to_mac = mac.map_or_else(String::new, |mac| format!(" to {mac}"));
+        line(
+            "output",
+            format!("{to}  leaves by {}{to_mac}", copy.interface),
+        );
         let text = format!(
             "{} to {}, TTL {}, DSCP {}, {} bytes",
             copy.source, copy.destination, copy.ttl, copy.dscp, copy.bytes

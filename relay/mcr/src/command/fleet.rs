@@ -1,4 +1,4 @@
-//! `mcr fleet`: many relays with one set of rules, asked through any of their daemons.
+//! `mcr fleet`: manages many relays with one set of rules, through any of their daemons.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::failure::{Failure, OrFail, Status};
 use crate::global::Global;
 use crate::render::{self, number::things};
 
-/// Kinds of events that tell of a fleet.
+/// Kinds of events that concern a fleet.
 const KINDS: [&str; 7] = [
     "share_opened",
     "share_shut",
@@ -28,7 +28,7 @@ const KINDS: [&str; 7] = [
     "fleet_rules_refused",
 ];
 
-/// So long after the last event of before, no more of them come.
+/// Silence after which no more of the past events are expected.
 const SETTLED: Duration = Duration::from_millis(500);
 
 /// Run many relays as one: one set of rules, each forwarded by one relay at a time.
@@ -233,8 +233,7 @@ fn export(control: &Control, global: &Global) -> Result<(), Failure> {
 }
 
 fn diff(file: &Path, control: &Control, global: &Global) -> Result<ExitCode, Failure> {
-    let change = replace(file, true, None, control, global);
-    let change = change.map_err(Failure::of_comparison)?;
+    let change = replace(file, true, None, control, global).map_err(Failure::of_comparison)?;
     Ok(ExitCode::from(u8::from(change.differs())))
 }
 
@@ -246,8 +245,8 @@ fn replace(
     global: &Global,
 ) -> Result<FleetChange, Failure> {
     let rules = configuration::read_fleet(file)?;
-    let asked = FleetRuleList { generation, rules };
-    let change = control.fleet_apply(&asked, dry_run)?;
+    let request = FleetRuleList { generation, rules };
+    let change = control.fleet_apply(&request, dry_run)?;
     super::warn("fleet", &change.warnings);
     render::reply(global.json, &change, || render::fleet::change(&change))?;
     Ok(change)
@@ -263,21 +262,21 @@ fn record(args: &RecordArgs, control: &Control) -> Result<(), Failure> {
         .or_fail(format_args!("{file}: cannot be written"), Status::Refused)
 }
 
-fn done(done: &FleetDone, what: &str, global: &Global) -> Result<(), Failure> {
+fn done(outcome: &FleetDone, what: &str, global: &Global) -> Result<(), Failure> {
     if global.json {
-        return Ok(render::json(done)?);
+        return Ok(render::json(outcome)?);
     }
-    let which = match done.shares.len() as u64 {
+    let which = match outcome.shares.len() as u64 {
         0 => String::new(),
-        count => format!(" {}: {}", things(count, "share"), done.shares.join(", ")),
+        count => format!(" {}: {}", things(count, "share"), outcome.shares.join(", ")),
     };
     Ok(render::text(&format!("{what}{which}"))?)
 }
 
 fn show_events(args: &EventsArgs, control: &Control, global: &Global) -> Result<(), Failure> {
-    let mut following = control.events(200, false)?;
+    let mut stream = control.events(200, false)?;
     let within = (!args.follow).then_some(SETTLED);
-    while let Some(event) = events::next(control, &mut following, within, "fleet")? {
+    while let Some(event) = events::next(control, &mut stream, within, "fleet")? {
         if KINDS.contains(&event.kind.as_str()) {
             render::reply(global.json, &event, || line(&event))?;
         }

@@ -1,4 +1,4 @@
-//! `mcr guard`: takes away what a bench or a demo made, if that is killed; started by those alone.
+//! `mcr guard`: removes what a bench or a demo created if it is killed; only these start it.
 
 use std::sync::Arc;
 
@@ -17,13 +17,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    // What ends its run must not end the guard before its work is done.
+    // A signal that ends the run must not end the guard before its work is done.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         let caught = signal_hook::flag::register(signal, Arc::default());
         caught.or_fail(SIGNALS, Status::Unavailable)?;
     }
-    let stood = lab::guard::stand(args.process, args.backlog);
-    stood.or_fail(
+    lab::guard::stand(args.process, args.backlog).or_fail(
         format_args!("process {}", args.process),
         Status::Unavailable,
     )

@@ -11,9 +11,9 @@ use crate::failure::{Failure, usage};
 use crate::global::Global;
 use crate::render;
 
-/// Lines that fit a look: of a longer time each stands for a minute.
+/// Lines that fit a screen; of a longer time each line stands for a minute.
 const LINES: usize = 60;
-/// The daemon keeps no more.
+/// The longest history that the daemon keeps.
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Show what a rule, or all of them together, received and dropped in the last hour.
@@ -49,47 +49,47 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         None => &history.all,
     };
     if steps.packets.is_empty() {
-        let left = f64::from(history.step_seconds) - history.age_seconds;
-        eprintln!("mcr history: no past yet, the first step ends in {left:.0} s");
+        let remaining = f64::from(history.step_seconds) - history.age_seconds;
+        eprintln!("mcr history: no past yet, the first step ends in {remaining:.0} s");
     }
-    let together = together(args.step, steps.packets.len(), history.step_seconds)?;
-    Ok(render::text(&table(&history, steps, together))?)
+    let per_line = steps_per_line(args.step, steps.packets.len(), history.step_seconds)?;
+    Ok(render::text(&table(&history, steps, per_line))?)
 }
 
 fn last(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        none if none.is_zero() => Err("a time, such as 10m".to_owned()),
+        zero if zero.is_zero() => Err("a time, such as 10m".to_owned()),
         last if last > HOUR => Err("the daemon keeps one hour".to_owned()),
         last => Ok(last),
     }
 }
 
-/// How many steps a line stands for.
-fn together(asked: Option<Duration>, steps: usize, step_seconds: u32) -> Result<usize, Failure> {
-    let step = Duration::from_secs(step_seconds.into());
-    let Some(asked) = asked else {
-        let minute = (60 / step_seconds.max(1)).max(1) as usize;
+/// How many steps a line stands for, where `line` is the time of one as given.
+fn steps_per_line(line: Option<Duration>, steps: usize, step_s: u32) -> Result<usize, Failure> {
+    let step = Duration::from_secs(step_s.into());
+    let Some(line) = line else {
+        let minute = (60 / step_s.max(1)).max(1) as usize;
         return Ok(if steps > LINES { minute } else { 1 });
     };
-    let together = asked.as_nanos() / step.as_nanos().max(1);
-    if together > 0 && step * together as u32 == asked {
-        Ok(together as usize)
+    let per_line = line.as_nanos() / step.as_nanos().max(1);
+    if per_line > 0 && step * per_line as u32 == line {
+        Ok(per_line as usize)
     } else {
-        Err(usage(format!("--step: a multiple of {step_seconds}s")))
+        Err(usage(format!("--step: a multiple of {step_s}s")))
     }
 }
 
-/// A line for so many steps, the newest last.
-fn table(history: &History, steps: &Steps, together: usize) -> String {
+/// One line for each `per_line` steps, the newest last.
+fn table(history: &History, steps: &Steps, per_line: usize) -> String {
     let mut table = render::empty_table(&["TIME", "PACKETS/S", "RATE", "DROPPED"]);
     render::align_right(&mut table, 1..4);
     let length = steps.packets.len();
-    // Lines are counted from the end: the oldest may stand for less.
-    let lines = length.div_ceil(together);
+    // Lines are counted from the end: only the oldest may stand for fewer steps.
+    let lines = length.div_ceil(per_line);
     for line in (0..lines).rev() {
-        let end = length - line * together;
-        let begin = end.saturating_sub(together);
-        let sum = |of: &[u64]| of.get(begin..end).unwrap_or_default().iter().sum::<u64>();
+        let end = length - line * per_line;
+        let begin = end.saturating_sub(per_line);
+        let sum = |all: &[u64]| all.get(begin..end).unwrap_or_default().iter().sum::<u64>();
         let step_ms = u64::from(history.step_seconds) * 1000;
         let seconds = ((end - begin) as u64 * step_ms) as f64 / 1e3;
         let at_ms = history
@@ -122,8 +122,8 @@ mod tests {
         }
     }
 
-    fn lines(history: &History, together: usize) -> Vec<Vec<String>> {
-        let table = table(history, &history.all, together);
+    fn lines(history: &History, per_line: usize) -> Vec<Vec<String>> {
+        let table = table(history, &history.all, per_line);
         let words = |line: &str| {
             let cells = line.split("  ").map(|cell| cell.trim().to_owned());
             cells.filter(|cell| !cell.is_empty()).collect()
@@ -145,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_told_in_minutes_and_ten_of_them_in_steps() {
+    fn an_hour_is_shown_in_minutes_and_ten_of_them_in_steps() {
         let seconds = |n| Some(Duration::from_secs(n));
-        assert_eq!(together(None, 360, 10).unwrap(), 6);
-        assert_eq!(together(None, 60, 10).unwrap(), 1);
-        assert_eq!(together(seconds(300), 360, 10).unwrap(), 30);
-        assert!(together(seconds(15), 360, 10).is_err());
-        assert!(together(seconds(0), 360, 10).is_err());
+        assert_eq!(steps_per_line(None, 360, 10).unwrap(), 6);
+        assert_eq!(steps_per_line(None, 60, 10).unwrap(), 1);
+        assert_eq!(steps_per_line(seconds(300), 360, 10).unwrap(), 30);
+        assert!(steps_per_line(seconds(15), 360, 10).is_err());
+        assert!(steps_per_line(seconds(0), 360, 10).is_err());
         assert_eq!(last("10m"), Ok(Duration::from_secs(600)));
         assert!(last("2h").is_err() && last("0").is_err());
     }

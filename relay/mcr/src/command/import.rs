@@ -1,4 +1,4 @@
-//! `mcr import`: rules from what people have, as a configuration to read and to change.
+//! `mcr import`: makes rules of files of other tools, as a configuration to read and to change.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -78,22 +78,22 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     } else {
         args.file.display().to_string()
     };
-    let wrong = |what: String| Failure::new(Status::Configuration, format!("{name}: {what}"));
+    let failure = |what: String| Failure::new(Status::Configuration, format!("{name}: {what}"));
     let bytes = bytes(&args.file).map_err(|error| Failure::unreadable(Path::new(&name), &error))?;
-    let found = read(&bytes, args.format).map_err(|error| wrong(error.to_string()))?;
+    let parsed = read(&bytes, args.format).map_err(|error| failure(error.to_string()))?;
     let options = Options {
         interfaces: args.interfaces.clone(),
         to: args.to.clone(),
         ports: args.port,
     };
-    let so_far = found.remarks.clone();
-    let imported = make(found, &options).map_err(|missing| {
-        say(&name, &so_far);
+    let remarks = parsed.remarks.clone();
+    let imported = make(parsed, &options).map_err(|missing| {
+        print_remarks(&name, &remarks);
         usage(missing)
     })?;
-    say(&name, &imported.remarks);
+    print_remarks(&name, &imported.remarks);
     if imported.rules.is_empty() {
-        return Err(wrong("no rule can be made of it".to_owned()));
+        return Err(failure("no rule can be made of it".to_owned()));
     }
     check::require_room(&imported.rules, None)?;
     print(&imported, global)
@@ -120,8 +120,8 @@ fn print(imported: &Imported, global: &Global) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(1))
 }
 
-/// Says it all at once: a file may give cause for a hundred thousand lines.
-fn say(file: &str, remarks: &[Remark]) {
+/// Prints all remarks at once: a file may cause a hundred thousand of them.
+fn print_remarks(file: &str, remarks: &[Remark]) {
     let line =
         |remark: &Remark| format!("mcr import: {}\n", printable(&format!("{file}:{remark}")));
     let lines: String = remarks.iter().map(line).collect();
@@ -132,7 +132,7 @@ fn is_standard_input(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// What is in the file; of one that is too large one byte more than is read.
+/// Reads the file; of one that is too large only one byte more than is permitted.
 fn bytes(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let source: Box<dyn Read> = if is_standard_input(file) {
@@ -150,7 +150,7 @@ fn interface(text: &str) -> Result<String, String> {
 }
 
 fn ports(text: &str) -> Result<Ports, String> {
-    let endpoint = format!("239.0.0.1:{text}").parse::<Endpoint>();
-    let endpoint = endpoint.map_err(|error| error.problem.to_string())?;
+    let parsed = format!("239.0.0.1:{text}").parse::<Endpoint>();
+    let endpoint = parsed.map_err(|error| error.problem.to_string())?;
     Ok(endpoint.ports)
 }

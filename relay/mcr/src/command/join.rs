@@ -1,4 +1,4 @@
-//! `mcr join` and `mcr leave`: groups that the daemon joins on an interface whatever the rules say.
+//! `mcr join` and `mcr leave`: groups that the daemon joins independently of the rules.
 
 use std::time::{Duration, SystemTime};
 
@@ -58,39 +58,38 @@ pub(crate) fn join(args: JoinArgs, global: &Global) -> Result<(), Failure> {
     if args.groups.is_empty() {
         return list(global);
     }
-    let ends = args.duration.map(|duration| {
-        let ends = SystemTime::now() + duration;
-        let ends = ends.duration_since(SystemTime::UNIX_EPOCH);
-        ends.unwrap_or_default().as_secs_f64().ceil() as u64
+    let until = args.duration.map(|duration| {
+        let since_epoch = (SystemTime::now() + duration).duration_since(SystemTime::UNIX_EPOCH);
+        since_epoch.unwrap_or_default().as_secs_f64().ceil() as u64
     });
     let joins = args.groups.into_iter().map(|join| StaticJoin {
-        until: ends.or(join.until),
+        until: until.or(join.until),
         ..join
     });
-    let asked = Transaction {
+    let transaction = Transaction {
         join: joins.collect(),
         ..Transaction::default()
     };
-    change("join", &asked, &args.terms, global)
+    change("join", &transaction, &args.terms, global)
 }
 
 pub(crate) fn leave(args: LeaveArgs, global: &Global) -> Result<(), Failure> {
-    let asked = Transaction {
+    let transaction = Transaction {
         leave: args.groups,
         ..Transaction::default()
     };
-    change("leave", &asked, &args.terms, global)
+    change("leave", &transaction, &args.terms, global)
 }
 
 fn change(
     command: &str,
-    asked: &Transaction,
+    transaction: &Transaction,
     terms: &Terms,
     global: &Global,
 ) -> Result<(), Failure> {
     let (control, saving) = terms.open(global)?;
-    let change = control.transaction(asked)?;
-    super::tell(command, &change, global)?;
+    let change = control.transaction(transaction)?;
+    super::print_change(command, &change, global)?;
     terms.finish((control, saving), &change, Configuration::write_joins)
 }
 
@@ -108,19 +107,19 @@ fn list(global: &Global) -> Result<(), Failure> {
         table.add_row(vec![
             join.at.clone().into(),
             render::state_cell(if join.joined { "yes" } else { "no" }),
-            left(join).into(),
+            remaining(join).into(),
             join.reason.clone().unwrap_or_default().into(),
         ]);
     }
     Ok(render::text(&render::table_text(&table))?)
 }
 
-/// How long it stays joined.
-fn left(join: &JoinStatus) -> String {
+/// How long a group stays joined; empty where nothing ends it.
+fn remaining(join: &JoinStatus) -> String {
     let Some(until) = join.until else {
         return String::new();
     };
     let until = SystemTime::UNIX_EPOCH + Duration::from_secs(until);
-    let left = until.duration_since(SystemTime::now()).unwrap_or_default();
-    render::times::duration(left.as_secs_f64())
+    let remaining = until.duration_since(SystemTime::now()).unwrap_or_default();
+    render::times::duration(remaining.as_secs_f64())
 }

@@ -1,5 +1,5 @@
-//! `mcr keeper`: holds membership sockets, and workers to their work, while no daemon runs; started
-//! by the daemon alone.
+//! `mcr keeper`: holds membership sockets and keeps workers running while no daemon runs; only the
+//! daemon starts it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,13 +18,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     daemon::unblock_signals();
-    let kept = sys::capability::renounce_all()
+    let served = sys::capability::renounce_all()
         .and_then(|()| daemon::fd_holder::listen(&args.socket))
         .and_then(|listener| {
-            let most = daemon::fd_holder::room();
+            let max_descriptors = daemon::fd_holder::room();
             // A kernel without the means is no reason to let memberships end.
             let _ = sys::sandbox::close(true);
-            daemon::fd_holder::serve(&listener, PATIENCE, most)
+            daemon::fd_holder::serve(&listener, PATIENCE, max_descriptors)
         });
-    kept.or_fail(args.socket.display(), Status::Unavailable)
+    served.or_fail(args.socket.display(), Status::Unavailable)
 }

@@ -58,20 +58,20 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Some of the rules.
+/// The rules that `--offset` and `--limit` select.
 fn part(control: &Control, args: &Args, form: Form) -> Result<String, Failure> {
     let labels = args.selection.labels();
     let Part { limit, offset } = args.part;
-    let told: RulePart = control.selected_rules(&RulesQuery {
+    let reply: RulePart = control.selected_rules(&RulesQuery {
         labels: labels.to_vec(),
         offset,
         limit,
     })?;
-    let Some(selection) = told.selection else {
+    let Some(selection) = reply.selection else {
         return Err(told_all());
     };
     if form == Form::Json {
-        return Ok(render::json_text(&told)?);
+        return Ok(render::json_text(&reply)?);
     }
     Part::tell(selection);
     let stats = StatsQuery {
@@ -80,7 +80,7 @@ fn part(control: &Control, args: &Args, form: Form) -> Result<String, Failure> {
         limit,
         ..StatsQuery::default()
     };
-    text(&told.rules, form, || control.selected_stats(&stats))
+    text(&reply.rules, form, || control.selected_stats(&stats))
 }
 
 fn text(
@@ -107,15 +107,15 @@ fn table(rules: &[RuleDocument]) -> String {
     render::table_text(&table)
 }
 
-/// Whatever the width.
+/// The wide table, regardless of the terminal's width.
 fn wide(rules: &[RuleDocument], stats: &Stats) -> String {
     let header = [
         "RULE", "STATE", "PATH", "INPUTS", "OUTPUTS", "OPTIONS", "WHY",
     ];
     let mut table = render::empty_table(&header);
     render::widen(&mut table);
-    let by_name = stats.rules.iter().map(|stats| (stats.name.as_str(), stats));
-    let by_name: BTreeMap<&str, &RuleStats> = by_name.collect();
+    let named = stats.rules.iter().map(|stats| (stats.name.as_str(), stats));
+    let by_name: BTreeMap<&str, &RuleStats> = named.collect();
     for rule in rules {
         let stats = by_name.get(rule.name.as_str()).copied();
         let shown = |text: fn(&RuleStats) -> &str| stats.map_or("", text);

@@ -59,7 +59,7 @@ fn changes(args: &ChangesArgs, global: &Global) -> Result<(), Failure> {
 }
 
 fn text(change: &ChangeRecord) -> String {
-    let head = [
+    let parts = [
         Some(render::second(change.at_ms)),
         Some(format!("{} -> {}", change.before, change.generation)),
         Some(change.by.to_string()),
@@ -68,22 +68,17 @@ fn text(change: &ChangeRecord) -> String {
             None => outcome.as_str().to_owned(),
         }),
     ];
-    let head: Vec<String> = head.into_iter().flatten().collect();
-    let message = change
-        .message
-        .as_deref()
-        .map(|message| format!("\"{message}\""));
-    let lines = message
-        .iter()
-        .map(String::as_str)
-        .chain(change.what.lines());
-    let lines = lines.map(|line| format!("    {}\n", printable(line)));
-    let more = match change.left_out {
-        0 => String::new(),
-        more => format!("    and {} more lines\n", render::count(more as u64)),
-    };
-    let lines: String = lines.collect();
-    format!("{}\n{lines}{more}", printable(&head.join("  ")))
+    let head: Vec<String> = parts.into_iter().flatten().collect();
+    let message = change.message.iter().map(|text| format!("\"{text}\""));
+    let mut text = format!("{}\n", printable(&head.join("  ")));
+    for line in message.chain(change.what.lines().map(str::to_owned)) {
+        text += &format!("    {}\n", printable(&line));
+    }
+    if change.left_out > 0 {
+        let more = render::count(change.left_out as u64);
+        text += &format!("    and {more} more lines\n");
+    }
+    text
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {

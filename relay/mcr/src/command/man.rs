@@ -29,11 +29,11 @@ pub(crate) fn run(args: &Args, definition: clap::Command) -> Result<(), Failure>
     }
     let mut page = Vec::new();
     Man::new(definition).render(&mut page)?;
-    let page = completed(&String::from_utf8_lossy(&page), "mcr");
-    Ok(render::text(&page)?)
+    let text = completed(&String::from_utf8_lossy(&page), "mcr");
+    Ok(render::text(&text)?)
 }
 
-/// A page as generated, with its examples under that name and what else it says.
+/// A generated page with its examples under their own title, and the sections that clap has not.
 fn completed(page: &str, name: &str) -> String {
     page.replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n") + &sections::of(name)
 }
@@ -44,8 +44,8 @@ fn write_all(directory: &Path, definition: clap::Command) -> Result<(), Failure>
         fs::create_dir_all(&commands)?;
         fs::create_dir_all(&formats)?;
         clap_mangen::generate_to(definition, &commands)?;
-        for page in fs::read_dir(&commands)? {
-            let path = page?.path();
+        for entry in fs::read_dir(&commands)? {
+            let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             if name == "mcr" || name.starts_with("mcr-") {
                 let page = completed(&fs::read_to_string(&path)?, &name);

@@ -1,4 +1,6 @@
-//! `mcr notify`: whether those who are to be told of events can be.
+//! `mcr notify`: sends a test event to those who are notified.
+
+use api::reply::NotifyTested;
 
 use crate::control::Control;
 use crate::failure::{Failure, Status};
@@ -32,23 +34,22 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let Command::Test(TestArgs {}) = args.command;
     let tested = Control::open(global)?.notify_test()?;
     render::reply(global.json, &tested, || {
-        let told = tested.iter().filter(|one| one.error.is_none());
-        told.map(|one| format!("{}: told\n", one.to)).collect()
+        let reached = tested.iter().filter(|one| one.error.is_none());
+        reached.map(|one| format!("{}: told\n", one.to)).collect()
     })?;
-    let failed = tested.iter();
-    let failed = failed.filter_map(|one| Some(format!("{}: {}", one.to, one.error.as_ref()?)));
-    let mut failed: Vec<String> = failed.collect();
+    let error_of = |one: &NotifyTested| Some(format!("{}: {}", one.to, one.error.as_ref()?));
+    let mut errors: Vec<String> = tested.iter().filter_map(error_of).collect();
     if tested.is_empty() {
-        failed.push("nobody is told of events: give [[notify.target]], or [notify] webhook".into());
+        errors.push("nobody is told of events: give [[notify.target]], or [notify] webhook".into());
     }
-    if failed.is_empty() {
+    if errors.is_empty() {
         return Ok(());
     }
     let host = global.host.as_ref();
-    let host = host.map_or_else(String::new, |host| format!("{host}: "));
-    let message = failed.join(&format!("\n{host}"));
+    let prefix = host.map_or_else(String::new, |host| format!("{host}: "));
+    let message = errors.join(&format!("\n{prefix}"));
     Err(Failure::new(
         Status::Unavailable,
-        format!("{host}{message}"),
+        format!("{prefix}{message}"),
     ))
 }

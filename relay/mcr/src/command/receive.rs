@@ -77,7 +77,7 @@ enum Method {
     Bpf,
 }
 
-/// Runs to the end and prints the account.
+/// Receives to the end and prints the report.
 pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let options = options(args)?;
     let control = Control::default();
@@ -89,27 +89,27 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let mut report = watched(receive, |is_over| {
         show_progress(&options, &control, is_over)
     })?;
-    let judged = args.sent.as_deref();
-    let judged = judged.map_or(Ok(()), |file| sent::judge(&mut report, file, &control.stop));
+    let sent_report = args.sent.as_deref();
+    let judged = sent_report.map_or(Ok(()), |file| sent::judge(&mut report, file, &control.stop));
     remark(args, &report.total);
     render::reply(json, &report, || text(&report))?;
     judged?;
     Ok(verdict(is_complete(args, &report)))
 }
 
-/// Says on standard error what the table has no column for.
+/// Prints to standard error what the table has no column for.
 fn remark(args: &Args, total: &Tally) {
-    let of_them = |count, what| {
+    let note = |count, what| {
         if count > 0 {
             eprintln!("mcr receive: {} {what}", packets(count));
         }
     };
-    of_them(
+    note(
         total.receiver_dropped,
         "reached this host but found the receiver's buffers full; --method bpf counts without \
          buffers",
     );
-    of_them(
+    note(
         total.continuity_errors,
         "behind a gap in MPEG-TS that RTP's numbers do not show: lost before it came into RTP",
     );
@@ -126,7 +126,7 @@ fn remark(args: &Args, total: &Tally) {
              MPEG-TS"
         }
     };
-    of_them(total.unchecked, unchecked);
+    note(total.unchecked, unchecked);
     let short = args.count.filter(|&count| total.packets < count);
     if let Some(expect) = args
         .expect
@@ -151,17 +151,17 @@ fn options(args: &Args) -> Result<Options, Failure> {
     })
 }
 
-/// A script that expects packets must not wait for a lost one for ever.
+/// A script that expects packets must not wait for ever for a lost one.
 fn default_idle(args: &Args) -> Option<Duration> {
-    let waits = args.expect.is_some() || args.sent.is_some() && args.count.is_none();
-    (waits && args.duration.is_none()).then_some(Duration::from_secs(10))
+    let is_waiting = args.expect.is_some() || args.sent.is_some() && args.count.is_none();
+    (is_waiting && args.duration.is_none()).then_some(Duration::from_secs(10))
 }
 
-/// Says whether nothing was lost or changed, and just the packets expected arrived.
+/// Whether nothing was lost or changed, and exactly the expected packets arrived.
 fn is_complete(args: &Args, report: &ReceiveReport) -> bool {
     let total = &report.total;
     let is_expected = |expect| total.packets == expect && total.duplicated == 0;
-    // Time or silence ended it before they were there.
+    // --duration or --idle may end the run before that.
     let has_count = args.count.is_none_or(|count| total.packets >= count);
     let mut judged = report
         .endpoints
@@ -169,7 +169,7 @@ fn is_complete(args: &Args, report: &ReceiveReport) -> bool {
         .filter_map(|one| one.union)
         .peekable();
     let is_whole = match judged.peek() {
-        // Gaps are of the sender's making.
+        // Gaps in the numbers are the sender's own.
         Some(_) => total.corrupt == 0 && judged.all(|one| one.is_exact()),
         None => !total.has_loss(),
     };
@@ -182,8 +182,8 @@ fn text(report: &ReceiveReport) -> String {
         tally: report.total,
         union: None,
     };
-    let total = Some(&total).filter(|_| report.endpoints.len() > 1);
-    let table = render::table(COLUMNS, report.endpoints.iter().chain(total));
+    let total_row = Some(&total).filter(|_| report.endpoints.len() > 1);
+    let table = render::table(COLUMNS, report.endpoints.iter().chain(total_row));
     let mut text = render::table_text(&table);
     if let Some(skew) = report.total.skew_us {
         let Summary { p50, p99, max, .. } = skew;
@@ -215,7 +215,7 @@ fn latency(us: Option<f64>) -> Cell {
     Cell::new(number::tenths(us))
 }
 
-/// Says when everything is joined, and draws a counter on a terminal until the run is over.
+/// Prints when everything is joined, then draws a counter on a terminal until the run is over.
 fn show_progress(options: &Options, control: &Control, is_over: &dyn Fn() -> bool) {
     while !control.ready.load(Ordering::Acquire) {
         if is_over() {
@@ -247,8 +247,8 @@ mod tests {
             tally,
             union: None,
         };
-        let row = COLUMNS.iter().map(|(_, cell)| cell(&all).content());
-        let row: Vec<String> = row.collect();
+        let contents = COLUMNS.iter().map(|(_, cell)| cell(&all).content());
+        let row: Vec<String> = contents.collect();
         assert_eq!(row[..4], ["all", "12 000", "12 288 000", "0"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `mcr remove`: takes rules out, all of those named or none.
+//! `mcr remove`: removes rules, all of those named or none.
 
 use std::io;
 

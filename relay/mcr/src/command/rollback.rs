@@ -1,4 +1,5 @@
-//! `mcr rollback`, `mcr generations` and `mcr confirm`: rules of before, and back to them or not.
+//! `mcr rollback`, `mcr generations`, `mcr confirm` and `mcr save`: earlier rules, the way back to
+//! them, and what makes a change stay.
 
 use std::io::{self, IsTerminal};
 
@@ -50,7 +51,7 @@ pub(crate) struct ConfirmArgs {}
 pub(crate) fn confirm(_: &ConfirmArgs, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let change = control.confirm()?;
-    super::tell("confirm", &change, global)?;
+    super::print_change("confirm", &change, global)?;
     if change.to_save
         && let Some(configuration) = Save::asked().begin(&control)?
     {
@@ -75,15 +76,13 @@ pub(crate) fn save(_: &SaveArgs, global: &Global) -> Result<(), Failure> {
         Ok(Some(configuration)) => configuration.write_all(&control)?,
         Ok(None) => {}
         Err(own) => {
-            let saved = control.save();
-            saved.map_err(|others| {
-                match [Status::Unreachable, Status::Privilege].map(|status| others.is(status)) {
-                    // Each for reasons of its own.
-                    [false, false] if !others.to_string().starts_with(&own.to_string()) => {
-                        Failure::new(Status::Configuration, format!("{own}\n{others}"))
-                    }
-                    _ => others,
+            control.save().map_err(|other| {
+                let has_no_access = other.is(Status::Unreachable) || other.is(Status::Privilege);
+                if has_no_access || other.to_string().starts_with(&own.to_string()) {
+                    return other;
                 }
+                // Each cannot write, for a reason of its own.
+                Failure::new(Status::Configuration, format!("{own}\n{other}"))
             })?;
         }
     }
@@ -101,10 +100,10 @@ pub(crate) fn save(_: &SaveArgs, global: &Global) -> Result<(), Failure> {
 pub(crate) struct GenerationsArgs {}
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let asked = Rollback {
+    let request = Rollback {
         generation: args.generation,
     };
-    let change = Control::open(global)?.rollback(&asked, true)?;
+    let change = Control::open(global)?.rollback(&request, true)?;
     if !args.terms.yes() {
         apply::show("rollback", &change, global)?;
         if !io::stdin().is_terminal() {
@@ -113,9 +112,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         terms::ask("Roll back?")?;
     }
-    // What was shown is what is done, or nothing.
+    // Only what was shown is done: the daemon refuses if another generation runs by now.
     let (control, saving) = args.terms.open_at(global, Some(change.generation))?;
-    let change = control.rollback(&asked, false)?;
+    let change = control.rollback(&request, false)?;
     if args.terms.yes() {
         apply::show("rollback", &change, global)?;
     }
@@ -124,18 +123,18 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 pub(crate) fn generations(_: &GenerationsArgs, global: &Global) -> Result<(), Failure> {
-    let kept = Control::open(global)?.generations()?;
+    let generations = Control::open(global)?.generations()?;
     if global.json {
-        return Ok(render::json(&kept)?);
+        return Ok(render::json(&generations)?);
     }
     let mut table = render::empty_table(&["GENERATION", "WHEN", "WHO", "RULES", "MESSAGE"]);
-    for made in &kept {
+    for generation in &generations {
         table.add_row(vec![
-            made.generation.to_string(),
-            render::second(made.at_ms),
-            made.by.to_string(),
-            render::count(made.rules as u64),
-            made.message.clone().unwrap_or_default(),
+            generation.generation.to_string(),
+            render::second(generation.at_ms),
+            generation.by.to_string(),
+            render::count(generation.rules as u64),
+            generation.message.clone().unwrap_or_default(),
         ]);
     }
     Ok(render::text(&render::table_text(&table))?)

@@ -40,9 +40,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let Keys(given) = args.given;
-    let _log = logging::start(form_of_log(args.config.as_deref(), &given), args.verbose);
-    let finding = "cannot find the own program, to start workers with";
-    let program = std::env::current_exe().or_fail(finding, Status::Unavailable)?;
+    let _log = logging::start(log_form(args.config.as_deref(), &given), args.verbose);
+    let context = "cannot find the own program, to start workers with";
+    let program = std::env::current_exe().or_fail(context, Status::Unavailable)?;
     let subcommand = |name: &str| vec![program.clone().into_os_string(), name.into()];
     let options = Options {
         instance: global.instance.clone(),
@@ -59,8 +59,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     Ok(daemon::run(options)?)
 }
 
-/// The log begins before the daemon, which reads the configuration and says what is wrong with it.
-fn form_of_log(config: Option<&Path>, given: &DaemonSettings) -> LogForm {
+/// The form of the log, which begins before the daemon reads the configuration and reports its
+/// errors.
+fn log_form(config: Option<&Path>, given: &DaemonSettings) -> LogForm {
     let policy = Policy {
         allow_link_local: given.allow_link_local,
     };
@@ -74,11 +75,11 @@ fn form_of_log(config: Option<&Path>, given: &DaemonSettings) -> LogForm {
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
         let code = error.exit_code();
-        let says_what_to_do = matches!(
+        let has_remedy = matches!(
             error,
             DaemonError::NoPath { .. } | DaemonError::WorkerUser { .. }
         );
-        if code == Status::Privilege as u8 && !says_what_to_do {
+        if code == Status::Privilege as u8 && !has_remedy {
             return Self::new(Status::Privilege, format!("{error}; run it as root"));
         }
         Self::with_code(code, error)

@@ -14,17 +14,17 @@ use super::traffic_run::{packets, rate_text, status_of, stop_on_signals, watch_p
 use crate::failure::{Failure, Status, verdict};
 use crate::render::{self, Column, count};
 
-/// Runs to the end and prints the account.
+/// Sends to the end and prints the report.
 pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let options = options::options(args)?;
     let control = Control::default();
     stop_on_signals(&control.stop)?;
     let total = generator::planned_packets(&options);
-    let report = watched(
+    let outcome = watched(
         || generator::run(&options, &control),
         |is_over| watch_packets(total, &control.sent, is_over),
     );
-    let report = report.map_err(|error| Failure::new(status(&error), error))?;
+    let report = outcome.map_err(|error| Failure::new(status(&error), error))?;
     if let Some(error) = &report.first_error {
         eprintln!(
             "mcr send: the kernel refused {}; the first: {error}",
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     Ok(verdict(report.errors == 0))
 }
 
-/// The exit status of what keeps `mcr send` from sending.
+/// The exit status for an error that keeps `mcr send` from sending.
 pub(super) fn status(error: &Error) -> Status {
     match error {
         Error::NoDestination
@@ -98,7 +98,7 @@ const LINES: &[Column<LineReport>] = &[
     ("MISSED", |line| Cell::new(count(line.missed))),
 ];
 
-/// What went on each line, and what on any.
+/// What was sent on each line, and on any of them.
 fn lines_text(lines: &[LineReport], union: &UnionReport) -> String {
     format!(
         "{}\n{} of {} went on some line, {} late; {} in between on none\n",
@@ -163,7 +163,7 @@ mod tests {
             .find(|row| row[0] == "239.1.1.1%a:5001")
             .unwrap();
         assert_eq!(row.last().map(|cell| cell.trim()), Some("12 345"), "{text}");
-        let said = "9 999 of 10 000 packets went on some line, 7 late; 1 in between on none\n";
-        assert!(text.ends_with(said), "{text}");
+        let expected = "9 999 of 10 000 packets went on some line, 7 late; 1 in between on none\n";
+        assert!(text.ends_with(expected), "{text}");
     }
 }

@@ -70,11 +70,11 @@ fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure>
             "listeners": listeners, "demand": demand });
         return Ok(render::json_text(&all)?);
     }
-    let listening = Listening {
+    let receivers = Receivers {
         links: &demand,
         hosts: &listeners,
     };
-    Ok(text(&rule, &stats, &flows, &egress, listening))
+    Ok(text(&rule, &stats, &flows, &egress, receivers))
 }
 
 fn text(
@@ -82,7 +82,7 @@ fn text(
     stats: &RuleStats,
     flows: &[FlowStats],
     egress: &[EgressStats],
-    listening: Listening<'_>,
+    receivers: Receivers<'_>,
 ) -> String {
     let mut lines = Lines(vec![("rule", rule.name.clone())]);
     let reason = because(render::stats::reason(stats).as_deref());
@@ -95,7 +95,7 @@ fn text(
     lines.0.extend(render::merge::merge(rule, stats));
     lines.add("received", number::volume(stats.received));
     lines.add("", number::rule_rates(&stats.rates));
-    lines.go_on(number::all(RuleStats::COUNTERS, stats));
+    lines.continue_with(number::all(RuleStats::COUNTERS, stats));
     let health = stats.health.iter().flat_map(render::stream::health);
     lines.0.extend(health);
     lines.0.extend(render::stream::latency(&stats.residence));
@@ -108,18 +108,18 @@ fn text(
     let written = render::rule::outputs(rule);
     for (index, output) in stats.outputs.iter().enumerate() {
         let to = written.get(index).unwrap_or(&output.to);
-        lines.add_output(to, output, listening);
-        let behind = egress.iter().filter(|egress| egress.any());
-        for behind in behind.filter(|behind| Some(&behind.interface) == output.interface.as_ref()) {
-            let counted = number::all(EgressStats::COUNTERS, behind);
-            lines.add("  behind", format!("{}: {counted}", behind.interface));
+        lines.add_output(to, output, receivers);
+        let links = egress.iter().filter(|link| link.any());
+        for link in links.filter(|link| Some(&link.interface) == output.interface.as_ref()) {
+            let counted = number::all(EgressStats::COUNTERS, link);
+            lines.add("  behind", format!("{}: {counted}", link.interface));
         }
     }
-    let lines = lines
+    let texts = lines
         .0
         .iter()
         .map(|(title, text)| format!("{title:<9} {text}"));
-    lines.collect::<Vec<String>>().join("\n")
+    texts.collect::<Vec<String>>().join("\n")
 }
 
 /// Titles, each with a text.
@@ -134,8 +134,8 @@ impl Lines {
         self.0.extend(texts.into_iter().map(|text| (title, text)));
     }
 
-    /// Goes on with what the line before says, if there is anything to go on with.
-    fn go_on(&mut self, text: String) {
+    /// Continues the previous line, if there is any text.
+    fn continue_with(&mut self, text: String) {
         if !text.is_empty() {
             self.add("", text);
         }
@@ -148,7 +148,7 @@ impl Lines {
         }
     }
 
-    /// Says how many there are more than are shown.
+    /// Adds how many more there are than are shown.
     fn add_rest(&mut self, title: &'static str, all: usize, shown: usize) {
         if let Some(more) = all.checked_sub(shown).filter(|more| *more > 0) {
             let more = render::count(more as u64);
@@ -156,7 +156,7 @@ impl Lines {
         }
     }
 
-    /// Adds what is known of an input.
+    /// Adds an input and its state.
     fn add_input(&mut self, rule: &RuleDocument, stats: &RuleStats, input: &InputStats) {
         let joined = match (&input.reason, input.joined) {
             (_, true) if stats.is_idle() => "joins what is listened to: nothing".to_owned(),
@@ -170,7 +170,7 @@ impl Lines {
             Some(false) => text += ", stands by",
             None => {}
         }
-        // Of merged inputs it stands in their table.
+        // That of merged inputs is in their table.
         if let (Some(trouble), None) = (&input.trouble, &input.line) {
             text += &format!(", {trouble}");
         }
@@ -187,11 +187,11 @@ impl Lines {
             };
             self.add("  original", text);
         }
-        self.go_on(number::all(InputStats::COUNTERS, input));
+        self.continue_with(number::all(InputStats::COUNTERS, input));
     }
 
-    /// Adds what is known of an output that the rule writes as `to`.
-    fn add_output(&mut self, to: &str, output: &OutputStats, listening: Listening<'_>) {
+    /// Adds an output, which the rule writes as `to`, and its state.
+    fn add_output(&mut self, to: &str, output: &OutputStats, receivers: Receivers<'_>) {
         let state = if output.is_idle() && output.state == State::Up {
             "idle"
         } else {
@@ -218,24 +218,24 @@ impl Lines {
         }
         self.extend("  by socket", output.by_socket.clone());
         self.add("  sent", number::volume(output.sent));
-        self.go_on(number::all(OutputStats::COUNTERS, output));
+        self.continue_with(number::all(OutputStats::COUNTERS, output));
         self.add_drops("  dropped", &output.dropped);
         if output.wanted.is_some() {
-            self.add_listeners(output, listening);
+            self.add_listeners(output, receivers);
         }
     }
 
-    /// Adds who asks on the interface of an output on demand, and which hosts listen.
-    fn add_listeners(&mut self, output: &OutputStats, Listening { links, hosts }: Listening<'_>) {
+    /// Adds the querier on the interface of an output on demand, and the hosts that listen.
+    fn add_listeners(&mut self, output: &OutputStats, Receivers { links, hosts }: Receivers<'_>) {
         let protocol = if output.to.contains('[') {
             "mld"
         } else {
             "igmp"
         };
-        let is_its = |link: &&DemandStats| {
+        let is_its_link = |link: &&DemandStats| {
             Some(&link.interface) == output.interface.as_ref() && link.protocol == protocol
         };
-        if let Some(link) = links.iter().find(is_its) {
+        if let Some(link) = links.iter().find(is_its_link) {
             let mut querier = match (&link.querier, link.is_querier) {
                 (Some(address), true) => format!("this relay, as {address}"),
                 (Some(address), false) => address.clone(),
@@ -254,7 +254,7 @@ impl Lines {
     }
 }
 
-/// How its copies leave, while they can.
+/// How the copies of an output leave, unless it is down.
 fn leaving(output: &OutputStats) -> Option<String> {
     let interface = output.interface.as_ref()?;
     if output.state == State::Down {
@@ -277,9 +277,9 @@ fn leaving(output: &OutputStats) -> Option<String> {
     Some(text)
 }
 
-/// Who listens where outputs are on demand.
+/// Queriers and hosts that listen where outputs are on demand.
 #[derive(Clone, Copy)]
-struct Listening<'a> {
+struct Receivers<'a> {
     links: &'a [DemandStats],
     hosts: &'a [ListenerStats],
 }

@@ -50,7 +50,7 @@ fn order() -> impl TypedValueParser<Value = Order> {
 pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let form = args.output.form(global);
-    let mut before = None;
+    let mut previous = None;
     args.watch.print(|| {
         let mut stats = read(&control, args)?;
         stats
@@ -64,12 +64,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 .map(|rule| format!("{}\n", rule.name))
                 .collect(),
             Form::Table | Form::Wide => {
-                let table = render::stats::table(&stats, before.as_ref(), form == Form::Wide);
+                let table = render::stats::table(&stats, previous.as_ref(), form == Form::Wide);
                 let footer = render::stats::footer(&stats);
                 format!("{table}\n\n{footer}")
             }
         };
-        before = Some(stats);
+        previous = Some(stats);
         Ok(text)
     })
 }
@@ -96,18 +96,18 @@ fn read(control: &Control, args: &Args) -> Result<Stats, Failure> {
             rules: names.clone(),
             ..StatsQuery::default()
         })?;
-        let is_told = |name: &String| stats.rules.iter().any(|rule| rule.name == *name);
-        if stats.selection.is_some() && names.iter().all(is_told) {
+        let is_reported = |name: &String| stats.rules.iter().any(|rule| rule.name == *name);
+        if stats.selection.is_some() && names.iter().all(is_reported) {
             return Ok(Stats {
                 selection: None,
                 ..stats
             });
         }
     }
-    // What is not there is refused with what is.
+    // The error about an unknown name lists the existing ones.
     let mut stats = control.stats()?;
-    let known: Vec<&str> = stats.rules.iter().map(|rule| rule.name.as_str()).collect();
-    control::require(names, &known)?;
+    let existing: Vec<&str> = stats.rules.iter().map(|rule| rule.name.as_str()).collect();
+    control::require(names, &existing)?;
     stats.rules.retain(|rule| names.contains(&rule.name));
     Ok(stats)
 }

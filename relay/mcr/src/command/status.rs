@@ -32,16 +32,16 @@ pub(crate) fn run(_: &Args, global: &Global) -> Result<(), Failure> {
         let mut value = json!(status);
         value["rules_by_state"] = by_state(&stats);
         for condition in [Condition::Silent, Condition::Waiting] {
-            let rules = stats.rules.iter();
-            let rules = rules.filter(|rule| rule.condition() == condition);
-            value[format!("{}_rules", condition.as_str())] = rules.count().into();
+            let is_counted = |rule: &&RuleStats| rule.condition() == condition;
+            let count = stats.rules.iter().filter(is_counted).count();
+            value[format!("{}_rules", condition.as_str())] = count.into();
         }
         return Ok(render::json(&value)?);
     }
     Ok(render::text(screen(&status, &stats).trim_end())?)
 }
 
-/// How many rules are called so, in the order of trouble; idle or waiting only where some are.
+/// How many rules have each state word; `idle` and `waiting` only if there are any.
 fn by_word(stats: &Stats) -> String {
     let words = [
         "up", "idle", "waiting", "degraded", "silent", "down", "disabled",
@@ -88,8 +88,8 @@ fn screen(status: &Status, stats: &Stats) -> String {
     if let Some(unsaved) = status.unsaved.filter(|unsaved| *unsaved > 0) {
         let changes = render::number::things(unsaved as u64, "change");
         let are = if unsaved == 1 { "is" } else { "are" };
-        let told = format!("{changes} {are} not saved: mcr diff --saved, mcr save");
-        line("saved", &told);
+        let message = format!("{changes} {are} not saved: mcr diff --saved, mcr save");
+        line("saved", &message);
     }
     line("kernel path", path(&status.kernel));
     line("userspace path", path(&status.userspace));
@@ -101,10 +101,10 @@ fn screen(status: &Status, stats: &Stats) -> String {
             line("ends soon", ends);
         }
     }
-    for told in &status.notify {
-        let (state, why) = (told.state.as_str(), because(told.reason.as_deref()));
-        let told = format!("{} {} {state}{why}", told.name, told.to);
-        line("told of events", &told);
+    for target in &status.notify {
+        let (state, why) = (target.state.as_str(), because(target.reason.as_deref()));
+        let message = format!("{} {} {state}{why}", target.name, target.to);
+        line("told of events", &message);
     }
     for conflict in &status.address_conflicts {
         line("address twice", conflict);
@@ -123,7 +123,7 @@ fn screen(status: &Status, stats: &Stats) -> String {
     text
 }
 
-/// Where clients of other hosts are served, how many are known, and how many were turned away.
+/// Where clients of other hosts are served, how many there are, and how often one was refused.
 fn served(api: &ApiStatus) -> String {
     let clients = render::number::things(api.clients as u64, "client");
     let refused = render::count(api.refused);
@@ -132,7 +132,7 @@ fn served(api: &ApiStatus) -> String {
     format!("{listen} {state}, {clients}, {refused} refused{why}")
 }
 
-/// How many joins there are beside those of rules, and how many do not hold.
+/// How many joins there are beside those of rules, and how many of them are not joined.
 fn joined(joins: &[JoinStatus]) -> String {
     let waiting = joins.iter().filter(|join| !join.joined).count();
     match waiting {
@@ -153,9 +153,9 @@ fn tunnel_text(tunnel: &TunnelStatus) -> String {
     }
 }
 
-/// The configuration file, and what became of reading it again.
+/// The configuration file, and the outcome of the last reload.
 fn read(config: &str, last: Option<&Reload>) -> String {
-    // Where it may not be looked nothing is said.
+    // A file that may not be examined is not reported as missing.
     let is_missing = matches!(Path::new(config).try_exists(), Ok(false));
     match last {
         None if is_missing => format!("none; {config} is not there"),
@@ -173,15 +173,13 @@ fn read(config: &str, last: Option<&Reload>) -> String {
 
 /// What is wrong, the worst first.
 fn troubles(text: &mut String, stats: &Stats) {
-    let troubled = stats.rules.iter().filter(|rule| rule.is_troubled());
-    let mut troubled: Vec<&RuleStats> = troubled.collect();
+    let mut troubled: Vec<&RuleStats> = stats.rules.iter().filter(|it| it.is_troubled()).collect();
     troubled.sort_by_key(|rule| rule.condition());
-    let workers = stats.workers.iter();
-    let workers = workers.filter(|worker| worker.state != "running");
-    let workers = workers.map(|worker| ("worker", format!("{}: {}", worker.id, worker.state)));
+    let stopped = stats.workers.iter().filter(|it| it.state != "running");
+    let workers = stopped.map(|worker| ("worker", format!("{}: {}", worker.id, worker.state)));
     let rules = troubled.iter().map(|rule| {
-        let reason = render::stats::reason(rule);
-        let reason = reason.as_deref().unwrap_or("no reason given");
+        let given = render::stats::reason(rule);
+        let reason = given.as_deref().unwrap_or("no reason given");
         (rule.word(), format!("{}: {reason}", rule.name))
     });
     let all: Vec<(&str, String)> = workers.chain(rules).collect();
@@ -215,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_with_what_it_means() {
+    fn what_is_missing_is_shown_with_its_meaning() {
         let status: Status = serde_json::from_value(json!({
             "instance": "default", "version": "1", "pid": 7, "uptime_seconds": 61.0,
             "generation": 1, "rules": 0, "state": "degraded", "state_reason": "full",

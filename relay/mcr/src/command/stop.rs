@@ -1,4 +1,4 @@
-//! `mcr stop`: ends the daemon, or what an earlier one left.
+//! `mcr stop`: stops the daemon, or ends what an earlier one left behind.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let path = socket.clone();
         Failure::from(api::client::Error::Connect { path, source })
     })?;
-    let failed = |error: io::Error| {
+    let failure = |error: io::Error| {
         let status = match error.kind() {
             io::ErrorKind::PermissionDenied => Status::Privilege,
             _ => Status::Unavailable,
@@ -50,10 +50,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let at = socket.display();
         Failure::new(status, format!("cannot stop the daemon at {at}: {error}"))
     };
-    let process = ProcessHandle::behind(&connected).map_err(failed)?;
+    let process = ProcessHandle::behind(&connected).map_err(failure)?;
     drop(connected);
-    process.terminate().map_err(failed)?;
-    if !sys::wait::readable(process.as_fd(), PATIENCE).map_err(failed)? {
+    process.terminate().map_err(failure)?;
+    if !sys::wait::readable(process.as_fd(), PATIENCE).map_err(failure)? {
         let patience = PATIENCE.as_secs();
         let message = format!("the daemon still runs {patience} s after SIGTERM; its log says why");
         return Err(Failure::new(Status::Unavailable, message));

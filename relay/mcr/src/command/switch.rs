@@ -27,10 +27,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
-    let wanted = ActiveInput {
+    let request = ActiveInput {
         input: args.input.clone(),
     };
-    let active = control.switch(&args.name, &wanted)?;
+    let active = control.switch(&args.name, &request)?;
     if global.json {
         render::json(&active)?;
     }

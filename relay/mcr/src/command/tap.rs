@@ -1,8 +1,8 @@
 //! `mcr tap`: a rule's packets as they arrive and as they leave, as pcapng.
 //!
-//! It captures with sockets of its own and takes no part in relaying. Packets it is too slow for are
-//! lost to the capture alone, and counted in it. It follows the rule: what is changed or comes later
-//! is captured from then on, and when the rule is removed the capture ends.
+//! It captures with sockets of its own and takes no part in relaying. Packets that it is too slow
+//! for are lost to the capture alone, which counts them. It follows the rule: changed and added
+//! inputs and outputs are captured from then on, and the capture ends when the rule is removed.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -28,8 +28,8 @@ use crate::tap::{
 
 /// Longest packet: a whole GSO super-packet and its link header.
 const LONGEST: usize = 1 << 18;
-/// How long the writer waits when nothing comes.
-const TURN: Duration = Duration::from_millis(100);
+/// Longest wait for packets before the loop goes on with its other work.
+const POLL: Duration = Duration::from_millis(100);
 
 /// Capture a rule's packets, arriving and leaving, as pcapng.
 ///
@@ -73,19 +73,19 @@ pub(crate) struct Args {
     lent: bool,
 }
 
-/// A capture that goes on.
+/// A running capture.
 struct Capture<'a> {
     args: &'a Args,
     filter: Option<Filter>,
     source: Sockets,
     /// In the order of their interface blocks.
     sockets: Vec<CaptureSocket>,
-    /// Where nothing could be captured when it was last tried.
+    /// Why points could not be captured at the last attempt.
     missing: Vec<String>,
     file: Pcapng<BufWriter<Box<dyn Write>>>,
     buffer: Vec<u8>,
     /// Packets until the end.
-    left: u64,
+    remaining: u64,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
@@ -101,9 +101,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     }
     let source = Sockets::of_this_process(args.lent)?;
     let rule = control.rule(&args.name)?;
-    let first = query_points(&control, &rule, args.output)?;
-    if first.present.is_empty() {
-        return Err(Failure::new(Status::Unavailable, first.missing.join("\n")));
+    let points = query_points(&control, &rule, args.output)?;
+    if points.present.is_empty() {
+        return Err(Failure::new(Status::Unavailable, points.missing.join("\n")));
     }
     let comment = format!("mcr tap {} {text}", args.name);
     let file = Pcapng::begin(BufWriter::new(open(args)?), comment.trim_end());
@@ -115,21 +115,21 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         sockets: Vec::new(),
         missing: Vec::new(),
         buffer: vec![0; LONGEST],
-        left: args.count.unwrap_or(u64::MAX),
+        remaining: args.count.unwrap_or(u64::MAX),
     };
-    // Before it is seen to capture: who interrupts it then wants a whole file.
-    let ended = Arc::new(AtomicBool::new(false));
-    super::traffic_run::stop_on_signals(&ended)?;
-    capture.capture_at(first, Some(&control))?;
+    // Before the capture becomes visible: an interrupt from then on must leave a whole file.
+    let stop = Arc::new(AtomicBool::new(false));
+    super::traffic_run::stop_on_signals(&stop)?;
+    capture.capture_at(points, Some(&control))?;
     capture.source.close_doors()?;
-    // Behind the fence nothing new can be captured.
+    // In the sandbox nothing new can be captured.
     let follower = (!args.lent).then(|| Follower::start(control, args.name.clone(), args.output));
-    let outcome = capture.go_on(follower.as_ref(), &ended);
+    let outcome = capture.capture(follower.as_ref(), &stop);
     capture.finish()?;
     outcome
 }
 
-/// Has the daemon on another host capture, and writes what comes.
+/// Has the daemon on another host capture, and writes what it sends.
 fn run_elsewhere(args: &Args, filter: String, control: &Control) -> Result<(), Failure> {
     let query = TapQuery {
         seconds: args.duration.map_or(60.0, |time| time.as_secs_f64()),
@@ -138,15 +138,15 @@ fn run_elsewhere(args: &Args, filter: String, control: &Control) -> Result<(), F
         output: args.output,
         filter,
     };
-    let ended = Arc::new(AtomicBool::new(false));
-    super::traffic_run::stop_on_signals(&ended)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    super::traffic_run::stop_on_signals(&stop)?;
     let mut pieces = control.pieces(&query.path(&args.name))?;
     let mut out = open(args)?;
     let mut blocks = Vec::new();
     let outcome = loop {
-        // Whoever interrupts it wants a whole file, so blocks are written whole.
-        match control.next_piece_within(&mut pieces, TURN) {
-            _ if ended.load(Ordering::Relaxed) => break Ok(()),
+        // Only whole blocks are written, so that an interrupt leaves a whole file.
+        match control.next_piece_within(&mut pieces, POLL) {
+            _ if stop.load(Ordering::Relaxed) => break Ok(()),
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(None)) => break Ok(()),
             Err(failure) => break Err(failure),
@@ -166,8 +166,7 @@ fn run_elsewhere(args: &Args, filter: String, control: &Control) -> Result<(), F
 
 fn open(args: &Args) -> Result<Box<dyn Write>, Failure> {
     if args.write.as_os_str() != "-" {
-        let file = File::create(&args.write);
-        let file = file.map_err(|error| cannot_write(args, error))?;
+        let file = File::create(&args.write).map_err(|error| cannot_write(args, error))?;
         return Ok(Box::new(file));
     }
     if io::stdout().is_terminal() {
@@ -178,7 +177,7 @@ fn open(args: &Args) -> Result<Box<dyn Write>, Failure> {
     Ok(Box::new(io::stdout().lock()))
 }
 
-/// Who reads from a pipe may leave at any time; a file that cannot be written is named.
+/// The reader of a pipe may go away at any time; the error for a file names it.
 fn cannot_write(args: &Args, error: io::Error) -> Failure {
     if args.write.as_os_str() == "-" {
         return error.into();
@@ -188,10 +187,10 @@ fn cannot_write(args: &Args, error: io::Error) -> Failure {
 }
 
 impl Capture<'_> {
-    /// Captures until there is enough, until a signal comes or the rule is removed.
-    fn go_on(&mut self, follower: Option<&Follower>, ended: &AtomicBool) -> Result<(), Failure> {
+    /// Captures until the count or the time is reached, a signal arrives or the rule is removed.
+    fn capture(&mut self, follower: Option<&Follower>, stop: &AtomicBool) -> Result<(), Failure> {
         let start = Instant::now();
-        while self.left > 0 && !ended.load(Ordering::Relaxed) && !self.source.have_ended() {
+        while self.remaining > 0 && !stop.load(Ordering::Relaxed) && !self.source.have_ended() {
             let limit = self.args.duration;
             if limit.is_some_and(|limit| start.elapsed() >= limit) {
                 break;
@@ -199,44 +198,44 @@ impl Capture<'_> {
             match follower.and_then(Follower::next) {
                 Some(RuleState::Present(points)) => self.capture_at(points, None)?,
                 Some(RuleState::Removed) => {
-                    self.take_all()?;
+                    self.receive_all()?;
                     let message =
                         format!("rule {:?} was removed; the capture ends", self.args.name);
                     return Err(Failure::new(Status::Rule, message));
                 }
                 None => {}
             }
-            if !self.take_all()? {
+            if !self.receive_all()? {
                 self.flush()?;
-                capture::wait(self.sockets.iter().filter_map(CaptureSocket::fd), TURN);
+                capture::wait(self.sockets.iter().filter_map(CaptureSocket::fd), POLL);
             }
         }
         Ok(())
     }
 
-    /// Takes some packets of every socket; `false`: there was none.
-    fn take_all(&mut self) -> Result<bool, Failure> {
+    /// Receives some packets of every socket; `false` if there was none.
+    fn receive_all(&mut self) -> Result<bool, Failure> {
         let mut any = false;
         for number in 0..self.sockets.len() {
-            any |= self.take(number)?;
+            any |= self.receive(number)?;
         }
         Ok(any)
     }
 
-    /// Takes some packets of a socket; `false`: there was none. In turns, so that a fast output does
-    /// not keep the others from being written.
-    fn take(&mut self, number: usize) -> Result<bool, Failure> {
+    /// Receives some packets of a socket; `false` if there was none. The number is limited, so that
+    /// a fast output does not starve the others.
+    fn receive(&mut self, number: usize) -> Result<bool, Failure> {
         let socket = &mut self.sockets[number];
         for turn in 0..64 {
             let Some(sniffed) = socket.receive(&mut self.buffer)? else {
                 return Ok(turn > 0);
             };
             let bytes = &self.buffer[..sniffed.captured];
-            if self.left == 0 || !socket.wants(bytes, sniffed.length, self.filter.as_ref()) {
+            if self.remaining == 0 || !socket.wants(bytes, sniffed.length, self.filter.as_ref()) {
                 continue;
             }
             socket.taken += 1;
-            self.left -= 1;
+            self.remaining -= 1;
             let written = self.file.packet(Captured {
                 interface: number as u32,
                 at_ns: sniffed.at_ns,
@@ -250,14 +249,14 @@ impl Capture<'_> {
                     "mcr tap: {} MiB are written; the capture ends",
                     BYTES_MAX >> 20
                 );
-                self.left = 0;
+                self.remaining = 0;
             }
         }
         Ok(true)
     }
 
-    /// Captures at these points, no others. Where it cannot, that is an error only in the beginning, when a
-    /// `daemon` is waited for, too.
+    /// Captures at exactly these points. A point that cannot be captured is an error only at the
+    /// start, when `daemon` is given, which is then waited for, too.
     fn capture_at(
         &mut self,
         mut points: CapturePoints,
@@ -278,7 +277,7 @@ impl Capture<'_> {
                     points.missing.push(failure.to_string());
                     continue;
                 }
-                outcome => outcome?,
+                opened => opened?,
             };
             let CapturePoint {
                 interface, what, ..
@@ -331,7 +330,7 @@ impl Capture<'_> {
         flushed.map_err(|error| cannot_write(self.args, error))
     }
 
-    /// Counts what was lost, in the file and for people.
+    /// Writes the counts of captured and lost packets to the file and to standard error.
     fn finish(&mut self) -> Result<(), Failure> {
         let now = sys::clock::realtime_ns();
         for socket in &mut self.sockets {

@@ -66,9 +66,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 fn create(args: &CreateArgs, global: &Global) -> Result<(), Failure> {
-    let token = tls::token::create();
+    let created = tls::token::create();
     let token =
-        token.ok_or_else(|| Failure::new(Status::Unavailable, "the kernel gives no chance"))?;
+        created.ok_or_else(|| Failure::new(Status::Unavailable, "the kernel gives no chance"))?;
     let hash = tls::token::hash(&token);
     let expires = args.expires.map(|lifetime| {
         let now = sys::clock::realtime_ns() / 1_000_000_000;
@@ -111,8 +111,8 @@ const CLIENTS: &[Column<ApiClientStatus>] = &[
     }),
     ("EXPIRES", |client| Cell::new(at(client.expires))),
     ("LAST USED", |client| {
-        let from = client.last_from.as_ref();
-        let from = from.map_or_else(String::new, |from| format!(" from {from}"));
+        let address = client.last_from.as_ref();
+        let from = address.map_or_else(String::new, |from| format!(" from {from}"));
         Cell::new(at(client.last_used) + &from)
     }),
 ];
@@ -128,15 +128,15 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 fn role(text: &str) -> Result<Role, String> {
-    let read = Role::parse(text, &Role::FORM);
-    read.map_err(|_| "give view, operate or change".to_owned())
+    let parsed = Role::parse(text, &Role::FORM);
+    parsed.map_err(|_| "give view, operate or change".to_owned())
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {
     let days = text.strip_suffix('d').and_then(|days| days.parse().ok());
-    let days = days.map(|days: u32| Duration::from_secs(86_400 * u64::from(days)));
-    let read = days.or_else(|| rules::duration::parse(text));
+    let in_days = days.map(|days: u32| Duration::from_secs(86_400 * u64::from(days)));
+    let time = in_days.or_else(|| rules::duration::parse(text));
     let most = Duration::from_secs(86_400 * 36_500);
-    read.filter(|time| !time.is_zero() && *time <= most)
+    time.filter(|time| !time.is_zero() && *time <= most)
         .ok_or_else(|| "give a time, as in 90d or 12h".to_owned())
 }

@@ -13,8 +13,8 @@ use crate::rows;
 use crate::selection::Selection;
 use crate::top::{Feed, ORDERS, Screen, draw};
 
-/// How long a key waits at most for news to be drawn first.
-const TURN: Duration = Duration::from_millis(100);
+/// Longest wait for a key before updates are drawn.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Watch rules, rates, drops, workers and events on the terminal
 #[derive(Debug, clap::Args)]
@@ -41,17 +41,17 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         return Err(usage(message));
     }
     let names = global.host.iter().flat_map(|names| names.split(','));
-    let mut asked: Vec<Global> = names.map(|name| global.at(name)).collect();
-    if asked.len() < 2 {
-        // A daemon that is not there at all is reported as by every other subcommand.
+    let mut targets: Vec<Global> = names.map(|name| global.at(name)).collect();
+    if targets.len() < 2 {
+        // A daemon that cannot be reached is reported as by every other subcommand.
         Control::open(global)?.status()?;
-        asked = vec![global.clone()];
+        targets = vec![global.clone()];
     }
     let mut screen = Screen::default();
     screen.sort = args.sort;
     screen.filter.clone_from(&args.filter);
     screen.selection.clone_from(&args.selection);
-    let feed = Feed::start(&asked, args.interval, screen.query());
+    let feed = Feed::start(&targets, args.interval, screen.query());
     let mut terminal = ratatui::try_init().or_fail(DRAWING, Status::Unavailable)?;
     let outcome = watch(&mut terminal, &feed, &mut screen);
     ratatui::restore();
@@ -65,24 +65,24 @@ fn watch(
     feed: &Feed,
     screen: &mut Screen,
 ) -> io::Result<()> {
-    let mut changed = true;
+    let mut is_changed = true;
     loop {
-        for news in feed.take() {
-            screen.take(news);
-            changed = true;
+        for update in feed.take() {
+            screen.take(update);
+            is_changed = true;
         }
         feed.ask(screen.query(), screen.is_waiting());
-        if std::mem::take(&mut changed) {
+        if std::mem::take(&mut is_changed) {
             terminal.draw(|frame| draw(frame, screen))?;
         }
-        if !event::poll(TURN)? {
+        if !event::poll(POLL_INTERVAL)? {
             continue;
         }
         match event::read()? {
             Event::Key(key) if key.kind != KeyEventKind::Release && !screen.press(key) => {
                 return Ok(());
             }
-            _ => changed = true,
+            _ => is_changed = true,
         }
     }
 }

@@ -18,7 +18,7 @@ use traffic::receiver::Error;
 use crate::failure::{Failure, OrFail, SIGNALS, Status, usage};
 use crate::render;
 
-/// Whole from 100 on, with a decimal below: 0.5 packets a second is a rate, too.
+/// A rate, with a decimal below 100: 0.5 packets a second is a rate, too.
 pub(super) fn rate_text(pps: f64) -> String {
     if pps < 100.0 {
         format!("{pps:.1}")
@@ -32,7 +32,7 @@ pub(super) fn packets(count: u64) -> String {
     render::number::things(count, "packet")
 }
 
-/// Runs `work` beside what shows its progress, which is told when it is over.
+/// Runs `work` while `show` shows its progress, with a function that returns whether it is over.
 pub(super) fn watched<T: Send>(
     work: impl FnOnce() -> T + Send,
     show: impl FnOnce(&dyn Fn() -> bool),
@@ -45,7 +45,7 @@ pub(super) fn watched<T: Send>(
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Draws a bar on a terminal until the run is over, a counter where no total is known.
+/// Draws a bar on a terminal until the run is over, or a counter without a total.
 pub(super) fn watch_packets(total: Option<u64>, done: &AtomicU64, is_over: &dyn Fn() -> bool) {
     if !std::io::stderr().is_terminal() {
         return;
@@ -55,22 +55,22 @@ pub(super) fn watch_packets(total: Option<u64>, done: &AtomicU64, is_over: &dyn 
         None => "{spinner} {done} packets {msg} {elapsed}",
     };
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-    // In the groups of all tables, not with commas.
+    // Digits grouped as in all tables, not with commas.
     let counted = |state: &ProgressState, text: &mut dyn Write| grouped(state.pos(), text);
     let all = |state: &ProgressState, text: &mut dyn Write| {
         grouped(state.len().unwrap_or_default(), text);
     };
-    let style = style.with_key("done", counted).with_key("all", all);
-    let bar = ProgressBar::new(total.unwrap_or(0)).with_style(style);
-    // Of the last second: an average would take in the time before the first packet.
-    let mut second = VecDeque::new();
+    let keyed_style = style.with_key("done", counted).with_key("all", all);
+    let bar = ProgressBar::new(total.unwrap_or(0)).with_style(keyed_style);
+    // The rate of the last second: an average would include the time before the first packet.
+    let mut last_second = VecDeque::new();
     while !is_over() {
         let now = done.load(Ordering::Relaxed);
-        second.push_back((Instant::now(), now));
-        if second.len() > 11 {
-            second.pop_front();
+        last_second.push_back((Instant::now(), now));
+        if last_second.len() > 11 {
+            last_second.pop_front();
         }
-        if let Some(&(then, before)) = second.front() {
+        if let Some(&(then, before)) = last_second.front() {
             let seconds = then.elapsed().as_secs_f64().max(0.1);
             bar.set_message(format!("{}/s", rate_text((now - before) as f64 / seconds)));
         }
@@ -80,7 +80,7 @@ pub(super) fn watch_packets(total: Option<u64>, done: &AtomicU64, is_over: &dyn 
     bar.finish_and_clear();
 }
 
-/// Writes a count; what a bar is written into takes all.
+/// Writes a count; writing the text of a bar cannot fail.
 fn grouped(n: u64, text: &mut dyn Write) {
     text.write_str(&render::count(n)).unwrap_or_default();
 }
@@ -113,22 +113,22 @@ pub(super) fn number(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The endpoints to receive on: of each that is named so many streams, counted up.
+/// The endpoints to receive on: `streams` of them, counted up from each of `first`.
 pub(super) fn listens(first: &[Endpoint], streams: u32) -> Result<Vec<Listen>, Failure> {
-    let all = each(first, streams)?.into_iter();
+    let all = counted_up(first, streams)?.into_iter();
     all.map(|at| Listen::resolve(&at).map_err(usage)).collect()
 }
 
 /// The destinations to send to, likewise.
 pub(super) fn destinations(first: &[Endpoint], streams: u32) -> Result<Vec<Destination>, Failure> {
     let mut all = Vec::new();
-    for endpoint in each(first, streams)? {
+    for endpoint in counted_up(first, streams)? {
         all.extend(Destination::resolve(&endpoint).map_err(usage)?);
     }
     Ok(all)
 }
 
-fn each(first: &[Endpoint], streams: u32) -> Result<Vec<Endpoint>, Failure> {
+fn counted_up(first: &[Endpoint], streams: u32) -> Result<Vec<Endpoint>, Failure> {
     let all = first.iter().map(|first| endpoint::count_up(first, streams));
     Ok(all.collect::<Result<Vec<_>, _>>().map_err(usage)?.concat())
 }

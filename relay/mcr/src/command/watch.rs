@@ -1,4 +1,4 @@
-//! `--watch`: the same text again and again.
+//! `--watch`: prints the same report again and again.
 
 use std::io::IsTerminal;
 use std::thread;
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::render;
 
 /// Shortest interval: a daemon has other work.
-const LEAST: Duration = Duration::from_millis(100);
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// Whether to go on, and how often.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -24,8 +24,8 @@ pub(crate) struct Watch {
 /// Reads an interval.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let interval = super::traffic_run::seconds(text)?;
-    if interval < LEAST {
-        Err(format!("at least {} s", LEAST.as_secs_f64()))
+    if interval < INTERVAL_MIN {
+        Err(format!("at least {} s", INTERVAL_MIN.as_secs_f64()))
     } else {
         Ok(interval)
     }

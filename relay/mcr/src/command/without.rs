@@ -1,5 +1,5 @@
-//! `--without`: what to do without although the kernel has it, so that tests see what older kernels
-//! get. Not shown in help and manual, as nobody else has a use for it.
+//! `--without`: treats a feature of the kernel as missing, so that tests see what older kernels
+//! get. Hidden from help and manual, since nobody else has a use for it.
 
 use dataplane::features::Feature;
 

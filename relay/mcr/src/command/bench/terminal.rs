@@ -11,13 +11,13 @@ use lab::bench::run::engine::{Progress, Watch};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Shows how far a run is and keeps what it has.
+/// Shows the progress of a run and saves its results.
 pub(super) struct Terminal<'a> {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     output: &'a Path,
     /// Trials in the file.
-    kept: usize,
+    saved_trials: usize,
 }
 
 impl<'a> Terminal<'a> {
@@ -28,13 +28,13 @@ impl<'a> Terminal<'a> {
             stop: end_on_signals(&bar)?,
             bar,
             output,
-            kept: 0,
+            saved_trials: 0,
         })
     }
 
     /// Trials in the file.
-    pub(super) fn kept(&self) -> usize {
-        self.kept
+    pub(super) fn saved_trials(&self) -> usize {
+        self.saved_trials
     }
 }
 
@@ -53,21 +53,21 @@ impl Watch for Terminal<'_> {
 
     fn keep(&mut self, results: &Results) -> anyhow::Result<()> {
         results.write(self.output)?;
-        self.kept = results.cases.iter().map(|case| case.trials.len()).sum();
+        self.saved_trials = results.cases.iter().map(|case| case.trials.len()).sum();
         Ok(())
     }
 }
 
-/// Has a signal end the run after the trial that goes on, and says so, since a trial may take a
-/// minute. Ctrl-C after that ends it at once: the guard then takes away what is there.
+/// Has a signal end the run after the current trial, with a message, since a trial may take a
+/// minute. Ctrl-C after that ends it at once; the guard then removes what was created.
 fn end_on_signals(bar: &ProgressBar) -> std::io::Result<Arc<AtomicBool>> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let stop = Arc::new(AtomicBool::new(false));
-    let (told, bar) = (Arc::clone(&stop), bar.clone());
+    let (is_stopped, bar) = (Arc::clone(&stop), bar.clone());
     std::thread::spawn(move || {
         for signal in signals.forever() {
-            // A terminal that goes away may say so twice.
-            if told.swap(true, Ordering::Relaxed) && signal == SIGINT {
+            // A terminal that is closed may send its signal twice.
+            if is_stopped.swap(true, Ordering::Relaxed) && signal == SIGINT {
                 std::process::exit(128 + signal);
             }
             let text = "interrupted: ends after this trial; Ctrl-C now ends it at once";
@@ -91,16 +91,16 @@ fn progress_bar() -> ProgressBar {
 }
 
 fn show(bar: &ProgressBar, progress: Progress<'_>) {
-    let left = minutes(progress.seconds_left);
+    let remaining = minutes(progress.seconds_left);
     let Progress {
         done, total, now, ..
     } = progress;
     if bar.is_hidden() {
-        eprintln!("{}/{total}, {left} left: {now}", done + 1);
+        eprintln!("{}/{total}, {remaining} left: {now}", done + 1);
     }
     bar.set_length(total as u64);
     bar.set_position(done as u64);
-    bar.set_message(format!("{left} left: {now}"));
+    bar.set_message(format!("{remaining} left: {now}"));
 }
 
 /// Minutes and seconds.

@@ -1,6 +1,6 @@
 //! `mcr bench wire`: measures what stands between a generator and a verifier over real interfaces.
 
-mod line;
+mod ethernet;
 mod measure;
 mod receive;
 mod relay;

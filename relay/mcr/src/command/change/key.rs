@@ -47,7 +47,7 @@ impl Setting {
         let (table, key) = match key.split_once('.') {
             None => (&mut document, key.as_str()),
             Some((table, key)) => {
-                let table = apart(&mut document, table).map_err(refused)?;
+                let table = table_mut(&mut document, table).map_err(refused)?;
                 if table.is_null() && !value.is_null() {
                     *table = Value::Object(Map::new());
                 }
@@ -76,19 +76,19 @@ impl Setting {
             "output" | "outputs" => return Err("use --add-output and --remove-output".to_owned()),
             _ => {}
         }
-        let (key, below) = match self.key.split_once('.') {
+        let (key, is_nested) = match self.key.split_once('.') {
             Some((key, _)) => (key, true),
             None => (self.key.as_str(), false),
         };
-        let row = RuleDocument::ROWS.iter().find(|row| row.key == key);
-        let row = row.filter(|row| match row.form {
+        let named = RuleDocument::ROWS.iter().find(|row| row.key == key);
+        let fitting = named.filter(|row| match row.form {
             Form::Table(_) => true,
-            Form::Map(_) => below,
-            _ => !below,
+            Form::Map(_) => is_nested,
+            _ => !is_nested,
         });
         let hint = || near::hint(key, RuleDocument::ROWS.iter().map(|row| row.key));
-        let row =
-            row.ok_or_else(|| format!("there is no such key; there are {}{}", keys(), hint()))?;
+        let row = fitting
+            .ok_or_else(|| format!("there is no such key; there are {}{}", keys(), hint()))?;
         let Some(text) = self.value.as_deref() else {
             return Ok(Value::Null);
         };
@@ -97,7 +97,7 @@ impl Setting {
             (Form::Flag, _, "no" | "false") => json!(false),
             (Form::Flag, ..) => return Err("give yes or no".to_owned()),
             (Form::List(_), ..) => json!(text.split(',').collect::<Vec<_>>()),
-            (Form::Table(_), ..) if below => json!(text),
+            (Form::Table(_), ..) if is_nested => json!(text),
             (Form::Table(_), "merge", "none") => Value::Null,
             (Form::Table(_), "merge", _) => table(MergeDocument::from_text(text))?,
             (Form::Table(_), _, "on") => json!({}),
@@ -108,8 +108,9 @@ impl Setting {
     }
 }
 
-fn table<E: ToString>(read: Result<impl Serialize, E>) -> Result<Value, String> {
-    read.map(|table| json!(table))
+fn table<E: ToString>(parsed: Result<impl Serialize, E>) -> Result<Value, String> {
+    parsed
+        .map(|table| json!(table))
         .map_err(|error| error.to_string())
 }
 
@@ -136,8 +137,8 @@ fn keys() -> String {
     format!("{others} and, of a rule that reflects, {own}")
 }
 
-/// A table of the rule, of which a merge may be a word.
-fn apart<'a>(document: &'a mut Value, table: &str) -> Result<&'a mut Value, String> {
+/// A table of the rule; a merge that is a word becomes a table first.
+fn table_mut<'a>(document: &'a mut Value, table: &str) -> Result<&'a mut Value, String> {
     let value = &mut document[table];
     if table == "merge" {
         match value {
@@ -227,7 +228,7 @@ mod tests {
     fn what_cannot_be_set_is_refused_with_what_can() {
         let mut rule: RuleDocument =
             serde_json::from_str(r#"{"name": "a", "outputs": []}"#).unwrap();
-        for (setting, said) in [
+        for (setting, expected) in [
             ("limit", "KEY=VALUE"),
             ("enabled=maybe", "rule \"a\": enabled=maybe: give yes or no"),
             ("path=fast", "give \"auto\", \"kernel\" or \"userspace\""),
@@ -239,7 +240,7 @@ mod tests {
             ("health.loud=1", "unknown field `loud`"),
         ] {
             let error = set(&mut rule, setting).unwrap_err();
-            assert!(error.contains(said), "{setting}: {error}");
+            assert!(error.contains(expected), "{setting}: {error}");
         }
     }
 }

@@ -16,14 +16,14 @@ pub(super) fn run(args: &Args, json: bool, stop: &AtomicBool) -> Result<ExitCode
         rate_pps: args.rate,
         part: Duration::from_secs(args.duration.into()) / 2,
     };
-    let report = demo::run(&options, stop, |step| {
+    let outcome = demo::run(&options, stop, |step| {
         if json {
             Ok(())
         } else {
             Ok(render::text(step)?)
         }
     });
-    let report = report.map_err(|error| failure(&error, stop))?;
+    let report = outcome.map_err(|error| failure(&error, stop))?;
     render::reply(json, &report, || summary(&report))?;
     Ok(verdict(report.is_success()))
 }

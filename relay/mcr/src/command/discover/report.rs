@@ -17,13 +17,13 @@ use crate::render::{self, Column};
 /// What a listener received.
 pub(super) fn of(listener: &Listener, joined: &Joined, rules: Option<&RuleSet>) -> Discovery {
     let seconds = listener.elapsed().as_secs_f64();
-    let line = |(key, stream): (&Key, &Stream)| {
+    let report = |(key, stream): (&Key, &Stream)| {
         let interface = &listener.interfaces[key.interface];
         let rule = rules.and_then(|rules| taker(rules, interface, key));
         let joined = joined.hears(interface.index, key.group, key.source);
-        told(interface, (key, stream), seconds, (joined, rule))
+        discovered(interface, (key, stream), seconds, (joined, rule))
     };
-    let heard = |(name, missed): (&str, u64)| DiscoveredInterface {
+    let link = |(name, missed): (&str, u64)| DiscoveredInterface {
         name: name.to_owned(),
         missed,
     };
@@ -33,25 +33,25 @@ pub(super) fn of(listener: &Listener, joined: &Joined, rules: Option<&RuleSet>) 
     });
     Discovery {
         seconds,
-        interfaces: listener.missed().map(heard).collect(),
+        interfaces: listener.missed().map(link).collect(),
         rules_known: rules.is_some(),
-        streams: streams.map(line).collect(),
+        streams: streams.map(report).collect(),
         not_listed: listener.streams.not_listed,
     }
 }
 
-/// For a terminal that shows it again and again: as much as fits.
-pub(super) fn picture(report: &Discovery, until: Instant) -> String {
-    let left = until.saturating_duration_since(Instant::now());
+/// As much of the report as fits a terminal that redraws it.
+pub(super) fn screen(report: &Discovery, until: Instant) -> String {
+    let remaining = until.saturating_duration_since(Instant::now());
     let rows = terminal::size().map_or(24, |(_, rows)| rows);
     let table = table(report);
-    let mut text = format!("listening, {} s left\n\n", left.as_secs());
-    let room = usize::from(rows).saturating_sub(4).max(2);
-    for line in table.lines().take(room) {
+    let mut text = format!("listening, {} s left\n\n", remaining.as_secs());
+    let free_rows = usize::from(rows).saturating_sub(4).max(2);
+    for line in table.lines().take(free_rows) {
         text += line;
         text.push('\n');
     }
-    let more = table.lines().count().saturating_sub(room);
+    let more = table.lines().count().saturating_sub(free_rows);
     if more > 0 {
         text += &format!("and {more} more\n");
     }
@@ -60,8 +60,8 @@ pub(super) fn picture(report: &Discovery, until: Instant) -> String {
 
 /// The table, and how to relay what no rule takes.
 pub(super) fn text(report: &Discovery) -> String {
-    let names = report.interfaces.iter().map(|link| link.name.as_str());
-    let names: Vec<&str> = names.collect();
+    let links = report.interfaces.iter();
+    let names: Vec<&str> = links.map(|link| link.name.as_str()).collect();
     if report.streams.is_empty() {
         return format!(
             "no multicast arrived on {} within {:.1} s; where a switch sends only what was \
@@ -77,9 +77,9 @@ pub(super) fn text(report: &Discovery) -> String {
             render::number::things(report.not_listed, "packet")
         );
     }
-    let is_free = |line: &&DiscoveredStream| line.rule.is_none() || line.sent_here;
-    let free = report.streams.iter().filter(is_free);
-    let add: Vec<&str> = free.map(|line| line.add.as_str()).collect();
+    let is_untaken = |line: &&DiscoveredStream| line.rule.is_none() || line.sent_here;
+    let untaken = report.streams.iter().filter(is_untaken);
+    let add: Vec<&str> = untaken.map(|line| line.add.as_str()).collect();
     if !add.is_empty() {
         text += "\n\nto relay what no rule takes:\n  ";
         text += &add.join("\n  ");
@@ -120,7 +120,7 @@ fn table(report: &Discovery) -> String {
     render::table_text(&table)
 }
 
-fn told(
+fn discovered(
     interface: &Interface,
     (key, stream): (&Key, &Stream),
     seconds: f64,
@@ -148,7 +148,7 @@ fn told(
     }
 }
 
-/// The command that relays a stream, but for where to.
+/// The command that relays a stream, with a placeholder for its output.
 fn add(interface: &Interface, key: &Key, input: &str, rule: Option<&str>) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "@%:._-,".contains(c);
     let input = if input.chars().all(is_plain) {
@@ -179,7 +179,7 @@ fn add(interface: &Interface, key: &Key, input: &str, rule: Option<&str>) -> Str
     add
 }
 
-/// Below ten with a decimal: some streams send a packet a second.
+/// With a decimal below ten: some streams send a packet a second.
 fn rate(packets_per_second: f64) -> String {
     if packets_per_second < 9.95 {
         format!("{packets_per_second:.1}")

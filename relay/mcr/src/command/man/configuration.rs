@@ -1,4 +1,4 @@
-//! mcr.toml(5): the keys and what they mean are those of the types that read the file.
+//! mcr.toml(5), with the keys and meanings of the types that read the file.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 use config::{
@@ -29,7 +29,7 @@ limit = "20Mbit"
 gro = "auto"
 "#;
 
-/// A section of keys: its title, what is said before, and the rows.
+/// A section of keys: its title, its introduction, and the rows.
 struct Section(&'static str, &'static str, &'static [&'static [Row]]);
 
 const SECTIONS: &[Section] = &[
@@ -166,7 +166,7 @@ pub(super) fn page() -> Roff {
     page
 }
 
-/// The rows of a section, those that must be there first.
+/// The rows of a section, the required ones first.
 fn sorted(rows: &[&'static [Row]]) -> Vec<&'static Row> {
     let mut rows: Vec<&Row> = rows.iter().copied().flatten().collect();
     rows.sort_by_key(|row| (!row.is_required, row.key));
@@ -189,7 +189,7 @@ pub(super) fn paragraph(page: &mut Roff, title: &str, text: &str) {
     page.text(inlines(text));
 }
 
-/// What stands in backticks is bold.
+/// Makes text in backticks bold.
 fn inlines(text: &str) -> Vec<Inline> {
     let text = text.replace('\n', " ");
     let parts = text.split('`').enumerate();
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// The sections as the documents have them.
+    /// The sections as docs/settings.md has them.
     fn reference() -> String {
         let mut text = "# Settings\n\nEvery key of `mcr.toml`, made of the rows that the daemon reads them by; \
              [run.md](run.md) says what rules do with them, [install.md](install.md) the daemon. \

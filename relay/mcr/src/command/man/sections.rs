@@ -1,5 +1,5 @@
-//! What every page of section 1 says besides its options: files, environment, signals, exit status,
-//! other pages.
+//! What every page of section 1 contains besides its options: files, environment, signals, exit
+//! status, other pages.
 
 use clap_mangen::roff::Roff;
 

@@ -1,5 +1,5 @@
 //! `mcr receive --method bpf`: joins the groups, has a BPF program at ingress count the packets,
-//! and reads its account.
+//! and reads its counters.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -39,16 +39,16 @@ pub(super) fn run(options: &Options, control: &Control) -> Result<ReceiveReport,
 
 fn wait(options: &Options, control: &Control, counter: &mut IngressCounter) -> Result<(), Failure> {
     let start = Instant::now();
-    let (mut seen, mut last_arrival) = (0, start);
+    let (mut last_packets, mut last_arrival) = (0, start);
     loop {
         thread::sleep(TICK);
         counter.set_clock_offset(clock::realtime_offset_ns());
         let packets = counter.packets().map_err(failure)?;
         control.received.store(packets, Ordering::Relaxed);
-        if packets != seen {
-            (seen, last_arrival) = (packets, Instant::now());
+        if packets != last_packets {
+            (last_packets, last_arrival) = (packets, Instant::now());
         }
-        let over = control.stop.load(Ordering::Relaxed)
+        let is_over = control.stop.load(Ordering::Relaxed)
             || options.count.is_some_and(|count| packets >= count)
             || options
                 .duration
@@ -56,7 +56,7 @@ fn wait(options: &Options, control: &Control, counter: &mut IngressCounter) -> R
             || options
                 .idle
                 .is_some_and(|limit| last_arrival.elapsed() >= limit);
-        if over {
+        if is_over {
             return Ok(());
         }
     }

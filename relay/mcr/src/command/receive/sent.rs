@@ -1,4 +1,4 @@
-//! `mcr receive --sent FILE`: holds what arrived against the report of `mcr send --line`.
+//! `mcr receive --sent FILE`: compares what arrived with the report of `mcr send --line`.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::render;
 
 /// How long a sender may take to end after its last packet.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often its report is looked for.
+/// Time between two attempts to read its report.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Judges each endpoint: each is to have received the whole stream.
+/// Judges each endpoint, which should have received the whole stream.
 pub(super) fn judge(
     report: &mut ReceiveReport,
     file: &Path,
@@ -44,13 +44,13 @@ pub(super) fn text(at: &str, judged: &Judgement) -> String {
 
 /// Reads the report, and waits for a sender that is about to write it.
 fn read(file: &Path, stop: &AtomicBool) -> Result<UnionReport, Failure> {
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         let error = match union(file) {
             Ok(union) => return Ok(union),
             Err(error) => error,
         };
-        if begun.elapsed() > PATIENCE || stop.load(Ordering::Relaxed) {
+        if start.elapsed() > PATIENCE || stop.load(Ordering::Relaxed) {
             return Err(usage(format!("--sent {}: {error}", file.display())));
         }
         thread::sleep(TICK);
@@ -61,6 +61,6 @@ fn union(file: &Path) -> Result<UnionReport, String> {
     let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
     let report: SendReport = serde_json::from_str(&text)
         .map_err(|error| format!("not what mcr send --json prints: {error}"))?;
-    let remedy = "of no lines; it has to be that of mcr send --line … --json";
-    report.union.ok_or_else(|| remedy.to_owned())
+    let problem = "of no lines; it has to be that of mcr send --line … --json";
+    report.union.ok_or_else(|| problem.to_owned())
 }

@@ -1,4 +1,4 @@
-//! The command line of `mcr send`, and what it asks of the generator.
+//! The command line of `mcr send`, and the generator's options made of it.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,7 @@ enum SendRate {
     Max,
 }
 
-/// Reads what the arguments name, and turns them into options.
+/// Turns the arguments into options, and reads the files that they name.
 pub(super) fn options(args: &Args) -> Result<Options, Failure> {
     let destinations = destinations(&args.destinations, args.streams)?;
     let framing = args.framing;
@@ -212,8 +212,8 @@ fn rate(text: &str) -> Result<SendRate, String> {
 }
 
 fn percentage(text: &str) -> Result<f64, String> {
-    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
-    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    let parsed = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
+    let percent = parsed.filter(|percent| (0.0..=100.0).contains(percent));
     percent.ok_or_else(|| "not a percentage from 0 to 100".to_owned())
 }
 

@@ -6,17 +6,16 @@ use traffic::search;
 use traffic::trial::Outcome;
 use traffic::wire::trial::{Load, Tester, Trial};
 
-use super::line::{frame_bytes, line_rate};
+use super::ethernet::{frame_bytes, line_rate};
 use super::relay;
 use super::report::{Groups, Report, Throughput};
 use super::text::limits;
 use crate::control::Control;
 use crate::render;
 
-/// Groups are counted at this share of the rate that all of them pass: their number shall be what
-/// changes.
+/// Share of the rate without loss at which groups are counted, so that only their number changes.
 const GROUPS_SHARE: f64 = 0.5;
-/// Version of the report's shape.
+/// Version of the report's format.
 const VERSION: u32 = 1;
 
 /// What to measure.
@@ -28,19 +27,19 @@ pub(super) struct Plan {
     pub(super) groups: Option<usize>,
 }
 
-/// Runs all trials; `tell` says what comes next.
+/// Runs all trials; `announce` gets a sentence before each step.
 pub(super) fn measure(
     tester: Tester,
     relay: Option<Control>,
     plan: &Plan,
-    tell: impl Fn(&str),
+    announce: impl Fn(&str),
 ) -> Result<Report> {
     let mut bench = Bench { tester, relay };
     let first = plan.sizes.first().copied().unwrap_or(1024);
     bench.tester.reach(first)?;
     let mut throughput = Vec::new();
     for &size in &plan.sizes {
-        tell(&format!(
+        announce(&format!(
             "highest rate without loss, {size} bytes of payload"
         ));
         throughput.push(bench.throughput(plan, size)?);
@@ -57,7 +56,7 @@ pub(super) fn measure(
             streams: number,
         };
         let rate = render::count(rate_pps.round() as u64);
-        tell(&format!(
+        announce(&format!(
             "{} at once, {rate} packets/s in all",
             render::number::things(number as u64, "group")
         ));
@@ -82,7 +81,7 @@ pub(super) fn measure(
     })
 }
 
-/// 1, 2, 4 and so on up to all; nothing where there is one.
+/// Numbers of groups to try: 1, 2, 4 and so on up to `all`; none for a single stream.
 fn steps(all: usize) -> Vec<usize> {
     if all < 2 {
         return Vec::new();
@@ -101,7 +100,7 @@ impl Bench {
     fn throughput(&mut self, plan: &Plan, size: usize) -> Result<Throughput> {
         let mut lossy: Option<Trial> = None;
         let streams = self.tester.streams();
-        let found = search::zero_loss(plan.rate_pps, plan.seconds, |rate_pps, seconds| {
+        let result = search::zero_loss(plan.rate_pps, plan.seconds, |rate_pps, seconds| {
             let trial = self.run(&Load {
                 rate_pps,
                 seconds,
@@ -115,19 +114,19 @@ impl Bench {
             anyhow::Ok(trial)
         })?;
         let is_ipv4 = self.tester.is_ipv4();
-        let trial = found.trial;
-        let lines = self.tester.generator().interfaces.values();
-        let speed = lines.filter_map(|interface| interface.speed_mbit).max();
-        let line = speed.map(|speed| line_rate(size, is_ipv4, speed));
+        let trial = result.trial;
+        let links = self.tester.generator().interfaces.values();
+        let speed = links.filter_map(|interface| interface.speed_mbit).max();
+        let line_pps = speed.map(|speed| line_rate(size, is_ipv4, speed));
         Ok(Throughput {
             payload_bytes: size,
             frame_bytes: frame_bytes(size, is_ipv4),
-            zero_loss_pps: found.zero_loss_pps,
-            partial_drop_pps: found.partial_drop_pps,
-            limits: limits(lossy.as_ref().unwrap_or(&trial), line),
+            zero_loss_pps: result.zero_loss_pps,
+            partial_drop_pps: result.partial_drop_pps,
+            limits: limits(lossy.as_ref().unwrap_or(&trial), line_pps),
             trial,
             lossy,
-            probes: found.probes,
+            probes: result.probes,
         })
     }
 
@@ -147,16 +146,16 @@ impl Bench {
 
     fn run(&mut self, load: &Load) -> Result<Trial> {
         let relay = self.relay.as_ref();
-        let look = || {
+        let read_stats = || {
             let stats = relay.map(Control::stats).transpose();
             stats.map_err(|failure| anyhow!("--relay-socket: {failure}"))
         };
-        let before = look()?;
+        let before = read_stats()?;
         let mut trial = self.tester.run(load)?;
-        if let (Some(before), Some(after)) = (before, look()?) {
+        if let (Some(before), Some(after)) = (before, read_stats()?) {
             let copies = self.tester.copies();
-            let more = relay::drops(&before, &after, trial.volume.sent, copies);
-            trial.drops.extend(more);
+            let drops = relay::drops(&before, &after, trial.volume.sent, copies);
+            trial.drops.extend(drops);
         }
         Ok(trial)
     }

@@ -52,13 +52,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         );
     }
     eprintln!("verifier listening on {at}");
-    // What a stranger said is part of it.
-    let tell = |text: &str| eprintln!("{}", printable(text));
-    let served = verifier.serve(&listener, &stop, &tell);
+    // The text may hold input from a stranger.
+    let log = |text: &str| eprintln!("{}", printable(text));
+    let served = verifier.serve(&listener, &stop, &log);
     served.or_fail(format_args!("--listen {at}"), Status::Unavailable)
 }
 
-/// Why there is no verifier.
+/// Why the verifier cannot be opened.
 pub(super) fn failure(error: Error) -> Failure {
     match error {
         Error::Watch(error) => counter::refused(error),

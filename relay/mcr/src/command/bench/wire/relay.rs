@@ -22,8 +22,8 @@ pub(super) fn open(socket: &Path) -> Result<Control, Failure> {
     Ok(control)
 }
 
-/// What was dropped between two looks, in copies: by rules and outputs under their reasons, behind
-/// them by devices, and ahead of the relay if fewer of the `sent` packets reached its rules.
+/// Copies dropped between two samples: by rules and outputs with their reasons, after them by
+/// devices, and before the relay if fewer than the `sent` packets reached its rules.
 pub(super) fn drops(before: &Stats, after: &Stats, sent: u64, copies: u64) -> Vec<Drop> {
     let mut drops = Vec::new();
     let mut push = |at, what: String, copies| {
@@ -33,12 +33,12 @@ pub(super) fn drops(before: &Stats, after: &Stats, sent: u64, copies: u64) -> Ve
     };
     let (mut received, mut by_outputs) = (0, 0);
     for rule in &after.rules {
-        // A rule that came meanwhile is not of this measurement.
-        let then = before.rules.iter().find(|then| then.name == rule.name);
-        let Some(then) = then else { continue };
+        // A rule that was added meanwhile is not part of this measurement.
+        let past = before.rules.iter().find(|past| past.name == rule.name);
+        let Some(past) = past else { continue };
         let name = &rule.name;
-        received += rule.received.packets.saturating_sub(then.received.packets);
-        for (reason, packets) in grown(&then.dropped, &rule.dropped) {
+        received += rule.received.packets.saturating_sub(past.received.packets);
+        for (reason, packets) in increases(&past.dropped, &rule.dropped) {
             let outputs = rule.outputs.len() as u64;
             push(
                 Stage::Relay,
@@ -47,9 +47,9 @@ pub(super) fn drops(before: &Stats, after: &Stats, sent: u64, copies: u64) -> Ve
             );
         }
         for output in &rule.outputs {
-            let then = then.outputs.iter().find(|then| then.to == output.to);
-            let then = then.map(|then| then.dropped.clone()).unwrap_or_default();
-            for (reason, packets) in grown(&then, &output.dropped) {
+            let same = past.outputs.iter().find(|same| same.to == output.to);
+            let dropped = same.map(|same| same.dropped.clone()).unwrap_or_default();
+            for (reason, packets) in increases(&dropped, &output.dropped) {
                 by_outputs += packets;
                 let to = &output.to;
                 push(
@@ -62,13 +62,13 @@ pub(super) fn drops(before: &Stats, after: &Stats, sent: u64, copies: u64) -> Ve
     }
     for device in &after.egress {
         let name = &device.interface;
-        let then = before.egress.iter().find(|then| then.interface == *name);
-        let of = |now: u64, then: Option<u64>| now.saturating_sub(then.unwrap_or(now));
-        let unsent = of(device.device_dropped, then.map(|then| then.device_dropped))
-            + of(device.queue_dropped, then.map(|then| then.queue_dropped));
-        // A device that refuses a copy counts it, and so does the output.
-        let more = unsent.saturating_sub(by_outputs);
-        push(Stage::Relay, format!("{name} did not send"), more);
+        let same = before.egress.iter().find(|same| same.interface == *name);
+        let increase = |now: u64, before: Option<u64>| now.saturating_sub(before.unwrap_or(now));
+        let unsent = increase(device.device_dropped, same.map(|same| same.device_dropped))
+            + increase(device.queue_dropped, same.map(|same| same.queue_dropped));
+        // A copy that a device refuses is counted by the device and by the output.
+        let by_device = unsent.saturating_sub(by_outputs);
+        push(Stage::Relay, format!("{name} did not send"), by_device);
     }
     let ahead = sent.saturating_sub(received);
     const AHEAD: &str = "did not reach a rule of the relay";
@@ -76,10 +76,10 @@ pub(super) fn drops(before: &Stats, after: &Stats, sent: u64, copies: u64) -> Ve
     drops
 }
 
-fn grown(then: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> Vec<(String, u64)> {
-    let more = now.iter().map(|(reason, packets)| {
-        let before = then.get(reason).copied().unwrap_or(0);
-        (reason.clone(), packets.saturating_sub(before))
+fn increases(before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> Vec<(String, u64)> {
+    let differences = now.iter().map(|(reason, packets)| {
+        let past = before.get(reason).copied().unwrap_or(0);
+        (reason.clone(), packets.saturating_sub(past))
     });
-    more.filter(|(_, packets)| *packets > 0).collect()
+    differences.filter(|(_, packets)| *packets > 0).collect()
 }

@@ -1,4 +1,4 @@
-//! What a measurement found; `--json` prints it as it is.
+//! The result of a measurement, as `--json` prints it.
 
 use serde::Serialize;
 use traffic::search::Probe;
@@ -8,7 +8,7 @@ use traffic::wire::trial::Trial;
 /// A whole measurement.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Of this shape.
+    /// Version of this format.
     pub(super) version: u32,
     /// The host that sent.
     pub(super) generator: Host,
@@ -59,7 +59,7 @@ pub(super) struct Throughput {
 /// One number of groups.
 #[derive(Debug, Serialize)]
 pub(super) struct Groups {
-    /// How many.
+    /// Number of groups.
     pub(super) groups: usize,
     /// Where missing copies went.
     pub(super) limits: Vec<String>,

@@ -17,7 +17,7 @@ use traffic::wire::trial::{self, Error, Tester, interfaces};
 use traffic::wire::verifier::Verifier;
 
 use super::measure::{Plan, measure};
-use super::{line, receive, relay, text};
+use super::{ethernet, receive, relay, text};
 use crate::command::send;
 use crate::command::traffic_run::{destinations, listens, number, stop_on_signals};
 use crate::control::Control;
@@ -82,7 +82,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let options = options(args)?;
     let own = Host::describe(&interfaces(&options.destinations));
-    line::check_sizes(&args.sizes, &options.destinations, &own)?;
+    ethernet::check_sizes(&args.sizes, &options.destinations, &own)?;
     let relay = args.relay_socket.as_deref().map(relay::open).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(&stop)?;
@@ -91,14 +91,14 @@ pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
             let remote = Remote::connect(at, &own, Arc::clone(&stop));
             drive(args, options, own, remote, relay, &stop)
         }
-        None => here(args, options, own, relay, &stop),
+        None => run_locally(args, options, own, relay, &stop),
     }?;
     render::reply(json, &report, || text::of(&report))?;
     Ok(verdict(report.has_rates()))
 }
 
-/// Has a verifier of its own count, in this process, by the same conversation.
-fn here(
+/// Runs a verifier of its own in this process, with the same protocol.
+fn run_locally(
     args: &Args,
     options: Options,
     own: Host,
@@ -109,12 +109,12 @@ fn here(
     let verifier = Verifier::open(&listens).map_err(receive::failure)?;
     let pair = Socket::pair(Domain::UNIX, Type::STREAM, None);
     let (near, far) = pair.or_fail("cannot reach a verifier here", Status::Unavailable)?;
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| verifier.converse(far, &over));
+        scope.spawn(|| verifier.converse(far, &is_over));
         let remote = Remote::open(near, &own, Arc::clone(stop));
         let report = drive(args, options, own, remote, relay, stop);
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         report
     })
 }
@@ -135,8 +135,8 @@ fn drive(
         sizes: args.sizes.iter().copied().map(usize::from).collect(),
         groups: args.groups.map(|groups| groups as usize),
     };
-    let report = measure(tester, relay, &plan, |step| eprintln!("{step}"));
-    report.map_err(|error| match error.downcast::<trial::Error>() {
+    let outcome = measure(tester, relay, &plan, |step| eprintln!("{step}"));
+    outcome.map_err(|error| match error.downcast::<trial::Error>() {
         Ok(error) => failure(error),
         Err(error) => Failure::new(Status::Unavailable, format!("{error:#}")),
     })
@@ -172,7 +172,7 @@ fn failure(error: Error) -> Failure {
 
 /// Reads a length of a trial.
 fn length(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok();
-    let seconds = seconds.filter(|seconds| (0.1..=TRIAL_SECONDS).contains(seconds));
+    let parsed = text.parse().ok();
+    let seconds = parsed.filter(|seconds| (0.1..=TRIAL_SECONDS).contains(seconds));
     seconds.ok_or_else(|| format!("not a number of seconds from 0.1 to {TRIAL_SECONDS}"))
 }

@@ -1,4 +1,4 @@
-//! A measurement for people: hosts, rates by size, groups, and what limits.
+//! The text of a measurement: hosts, rates by size, groups, and what limits them.
 
 use comfy_table::Cell;
 use traffic::latency::Summary;
@@ -11,7 +11,7 @@ use super::report::{Groups, Report, Throughput};
 use crate::render::number::{self, things};
 use crate::render::{self, Column, count};
 
-/// All of it.
+/// The whole report.
 pub(super) fn of(report: &Report) -> String {
     let mut text = host("generator", &report.generator) + &host("verifier", &report.verifier);
     text += &clock(report);
@@ -122,9 +122,9 @@ pub(super) fn limits(trial: &Trial, line_pps: Option<f64>) -> Vec<String> {
             let (at, what) = (drop.at.as_str(), &drop.what);
             format!("{at}: {what}: {}", count(drop.copies))
         }));
-        let rest = trial.unexplained();
-        if rest > 0 {
-            let rest = count(rest);
+        let unexplained = trial.unexplained();
+        if unexplained > 0 {
+            let rest = count(unexplained);
             limits.push(format!(
                 "between generator and verifier, counted by neither: {rest}"
             ));
@@ -145,8 +145,8 @@ pub(super) fn limits(trial: &Trial, line_pps: Option<f64>) -> Vec<String> {
     }
     if !trial.kept_up() {
         let (offered, asked) = (trial.offered_pps(), trial.asked_pps);
-        let full = line_pps.is_some_and(|line| offered > 0.95 * line);
-        let why = if full {
+        let is_full = line_pps.is_some_and(|line| offered > 0.95 * line);
+        let why = if is_full {
             "its link is full"
         } else {
             "its processor or its device does not take more"
@@ -164,14 +164,11 @@ pub(super) fn limits(trial: &Trial, line_pps: Option<f64>) -> Vec<String> {
 }
 
 fn host(role: &str, host: &Host) -> String {
-    let settings = host.settings.iter();
-    let settings: Vec<String> = settings
-        .map(|(name, value)| format!("{name} {value}"))
-        .collect();
     let cores = things(host.cores as u64, "core");
-    let head = [&host.name, &format!("Linux {}", host.kernel), &cores];
-    let head = head.into_iter().chain(&settings).cloned();
-    let head: Vec<String> = head.collect();
+    let mut head = vec![host.name.clone(), format!("Linux {}", host.kernel), cores];
+    for (name, value) in &host.settings {
+        head.push(format!("{name} {value}"));
+    }
     let mut text = format!("{role}: {}\n", head.join(", "));
     for (name, interface) in &host.interfaces {
         text += &format!("  {name}: {}\n", facts(interface));
@@ -183,8 +180,10 @@ fn facts(interface: &Interface) -> String {
     let ring = |name: &str, ring: Option<(u32, u32)>| {
         ring.map(|(now, most)| format!("{name} ring {now} of {most}"))
     };
-    let rps = interface.rps.iter();
-    let rps: Vec<String> = rps.map(|(queue, mask)| format!("{queue} {mask}")).collect();
+    let queues = interface.rps.iter();
+    let rps: Vec<String> = queues
+        .map(|(queue, mask)| format!("{queue} {mask}"))
+        .collect();
     let facts = [
         interface.driver.clone(),
         interface.speed_mbit.map(|speed| format!("{speed} Mbit/s")),
@@ -197,8 +196,7 @@ fn facts(interface: &Interface) -> String {
         (!interface.offloads.is_empty()).then(|| interface.offloads.join(" ")),
         (!rps.is_empty()).then(|| format!("RPS {}", rps.join(" "))),
     ];
-    let facts: Vec<String> = facts.into_iter().flatten().collect();
-    facts.join(", ")
+    facts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn clock(report: &Report) -> String {
@@ -206,8 +204,8 @@ fn clock(report: &Report) -> String {
         return "latency: one clock, from the intended send time to the verifier's ingress\n"
             .to_owned();
     }
-    let trials = report.throughput.iter().map(|size| &size.trial);
-    let trials = trials.chain(report.groups.iter().map(|step| &step.trial));
+    let size_trials = report.throughput.iter().map(|size| &size.trial);
+    let trials = size_trials.chain(report.groups.iter().map(|step| &step.trial));
     let bounds = trials.filter_map(|trial| Some(trial.clock?.bound_ns));
     let bound = bounds.max().unwrap_or(0) as f64 / 1000.0;
     format!(
@@ -243,9 +241,9 @@ mod tests {
             let what = "ring".to_owned();
             lossy.drops.push(Drop { at, what, copies });
         }
-        let said = limits(&lossy, None);
-        assert_eq!(said[1..3], ["relay: ring: 700", "verifier: ring: 100"]);
-        assert!(said[3].ends_with("counted by neither: 100"), "{said:?}");
+        let texts = limits(&lossy, None);
+        assert_eq!(texts[1..3], ["relay: ring: 700", "verifier: ring: 100"]);
+        assert!(texts[3].ends_with("counted by neither: 100"), "{texts:?}");
     }
 
     #[test]

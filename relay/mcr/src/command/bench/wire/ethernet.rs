@@ -1,4 +1,4 @@
-//! What Ethernet makes of a size: the frame, and how many of them a link carries.
+//! Ethernet: the frame of a payload's size, and how many of them a link carries.
 
 use traffic::endpoint::Destination;
 use traffic::wire::host::Host;
@@ -19,7 +19,7 @@ const fn ip(is_ipv4: bool) -> usize {
 /// Bytes of the frame, check sequence included, as RFC 2544 counts them.
 pub(super) const fn frame_bytes(payload: usize, is_ipv4: bool) -> usize {
     let frame = payload + UDP + ip(is_ipv4) + ETHERNET;
-    // Ethernet's shortest.
+    // The shortest frame.
     if frame < 64 { 64 } else { frame }
 }
 
@@ -38,8 +38,8 @@ pub(super) fn check_sizes(
     let largest = sizes.iter().copied().max().unwrap_or(0);
     for to in destinations {
         let interface = to.interface.as_ref();
-        let known = interface.and_then(|name| own.interfaces.get(name)?.mtu);
-        let Some(mtu) = known else { continue };
+        let link_mtu = interface.and_then(|name| own.interfaces.get(name)?.mtu);
+        let Some(mtu) = link_mtu else { continue };
         let most = (mtu as usize).saturating_sub(ip(to.address.is_ipv4()) + UDP);
         if usize::from(largest) > most {
             let message = format!(
