@@ -1,5 +1,5 @@
 //! The control API as a client meets it: compare-and-set by `curl`, and schemathesis, which makes
-//! requests of the OpenAPI document and holds every answer against it.
+//! requests of the OpenAPI document and checks every answer against it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -132,15 +132,15 @@ fn a_dry_run_of_a_transaction_says_where_rules_would_run_and_what_is_missing() {
         json!({"name": "lost", "input": "239.1.1.7%veth1:5001", "outputs": ["239.1.1.7%veth9:1"]});
     let body = json!({"add": [rule("a", 1), lost], "remove": ["cam1"]});
     let before = bed.curl("GET", "/v1/rules", None, None).body;
-    let told = bed.curl("POST", "/v1/transaction?dry_run=true", None, Some(&body));
-    assert_eq!(told.status, 200, "{}", told.body);
-    assert_eq!(told.body["added"], json!(["a", "lost"]));
-    assert_eq!(told.body["removed"], json!(["cam1"]));
-    assert_eq!(told.body["generation"], before["generation"]);
-    let warnings = told.body["warnings"].to_string();
+    let dry_run = bed.curl("POST", "/v1/transaction?dry_run=true", None, Some(&body));
+    assert_eq!(dry_run.status, 200, "{}", dry_run.body);
+    assert_eq!(dry_run.body["added"], json!(["a", "lost"]));
+    assert_eq!(dry_run.body["removed"], json!(["cam1"]));
+    assert_eq!(dry_run.body["generation"], before["generation"]);
+    let warnings = dry_run.body["warnings"].to_string();
     assert!(warnings.contains("no interface veth9"), "{warnings}");
-    let placed = told.body["placements"].as_array().unwrap();
-    let placed: Vec<&Value> = placed.iter().map(|one| &one["rule"]).collect();
+    let placements = dry_run.body["placements"].as_array().unwrap();
+    let placed: Vec<&Value> = placements.iter().map(|one| &one["rule"]).collect();
     assert_eq!(placed, ["a", "lost"]);
     assert_eq!(bed.curl("GET", "/v1/rules", None, None).body, before);
     let done = bed.curl("POST", "/v1/transaction", None, Some(&body));
@@ -184,7 +184,7 @@ fn what_is_written_is_checked_by_key_and_line_and_what_people_have_becomes_rules
 }
 
 #[test]
-fn of_thousands_of_rules_as_many_are_told_as_are_asked_for() {
+fn of_thousands_of_rules_as_many_are_returned_as_are_requested() {
     let Some(bed) = Bed::new(None, &[]) else {
         return;
     };
@@ -279,8 +279,8 @@ fn the_document_is_valid() {
     let mut command = Command::new(validator);
     command.arg(file.path());
     let finished = process::run(command, Duration::from_secs(60)).unwrap();
-    let said = finished.success().unwrap();
-    assert!(said.contains("OK"), "{said}");
+    let output = finished.success().unwrap();
+    assert!(output.contains("OK"), "{output}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Starts a daemon; nothing where the test may not make namespaces.
+    /// Starts a daemon; `None` where the test may not make namespaces.
     pub(crate) fn new(config: Option<&str>, arguments: &[&str]) -> Option<Self> {
         if !lab::demo::may_run() {
             eprintln!("skipped: needs root");
@@ -40,7 +40,7 @@ impl Bed {
         Some(Self { daemon, chain })
     }
 
-    /// The same without a configuration; nothing either where one of the `tools` is missing.
+    /// The same without a configuration; `None`, too, where one of the `tools` is missing.
     pub(crate) fn with_tools(tools: &[&str], arguments: &[&str]) -> Option<Self> {
         for tool in tools {
             if let Err(reason) = can_run(tool) {
@@ -66,8 +66,8 @@ impl Bed {
         serde_json::from_str(&self.daemon.mcr(arguments).unwrap()).unwrap()
     }
 
-    /// Runs `mcr`, expects this exit status and every one of `words` on standard error. Hands back
-    /// what it wrote to standard output.
+    /// Runs `mcr`, expects this exit status and every one of `words` on standard error. Returns its
+    /// standard output.
     #[track_caller]
     pub(crate) fn fails(&self, arguments: &[&str], status: i32, words: &[&str]) -> String {
         let Finished {
@@ -77,13 +77,13 @@ impl Bed {
         } = self.daemon.client(arguments).unwrap();
         assert_eq!(got.code(), Some(status), "{arguments:?}: {stdout}{stderr}");
         for word in words {
-            let is_said = stderr.contains(word);
-            assert!(is_said, "{arguments:?}: no {word:?} in: {stderr}");
+            let is_named = stderr.contains(word);
+            assert!(is_named, "{arguments:?}: no {word:?} in: {stderr}");
         }
         stdout
     }
 
-    /// The same of what is refused: nothing is on standard output.
+    /// The same for a refusal, which prints nothing to standard output.
     #[track_caller]
     pub(crate) fn refuses(&self, arguments: &[&str], status: i32, words: &[&str]) {
         let stdout = self.fails(arguments, status, words);

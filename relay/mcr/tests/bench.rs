@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use crate::leftovers;
 
 const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
-/// What a bench makes of it.
+/// Its value during a bench.
 const LONG: u64 = 30_000;
 
 /// A child that is killed on drop.
@@ -70,9 +70,9 @@ fn leaves_nothing_behind(end: impl FnOnce(Killed)) {
     let backlog = backlog();
     let was_alone = is_alone && !a_bench_runs();
     let (relays, mut programs) = relays();
-    let results = tempfile::tempdir().unwrap();
-    let results = results.path().join("results.json");
-    // Ten minutes to send: it ends while it does.
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results.json");
+    // Ten minutes of sending, in the middle of which it ends.
     let arguments = format!(
         "bench run streams --only {relays} --trials 1 --streams 2 --rate 100 --packets 60000 \
          --output {}",

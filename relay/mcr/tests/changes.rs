@@ -90,12 +90,12 @@ fn a_change_says_who_made_it_and_why_and_a_restart_forgets_nothing() {
     );
 
     let generation = after.as_u64().unwrap();
-    let said = bed.changes();
+    let recorded = bed.changes();
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         bed.daemon.stop(signal).unwrap();
         bed.daemon.start_again().unwrap();
         let now = bed.changes();
-        assert_eq!(now[..said.len()], said[..], "{signal}");
+        assert_eq!(now[..recorded.len()], recorded[..], "{signal}");
         let status = bed.json(&["status", "--json"]);
         assert!(
             status["generation"].as_u64().unwrap() > generation,
@@ -105,18 +105,17 @@ fn a_change_says_who_made_it_and_why_and_a_restart_forgets_nothing() {
 }
 
 #[test]
-fn each_way_to_change_rules_is_told_with_its_author() {
+fn each_way_to_change_rules_is_recorded_with_its_author() {
     let Some(mut bed) = bed() else { return };
     let file = bed.daemon.config_file();
     fs::write(&file, FILE.replace("6001", "6009")).unwrap();
     bed.daemon.signal(Signal::SIGHUP).unwrap();
-    let is_told = |bed: &Bed, via: &str, what: &str| {
-        let changes = bed.changes();
-        let told = changes.last().unwrap().clone();
-        (told["by"]["via"] == via && told["what"].as_str().unwrap().contains(what)).then_some(told)
+    let last_if = |bed: &Bed, via: &str, what: &str| {
+        let last = bed.changes().pop().unwrap();
+        (last["by"]["via"] == via && last["what"].as_str().unwrap().contains(what)).then_some(last)
     };
     let hung_up = wait::some_within(wait::PATIENCE, "the signal's reload is told", || {
-        is_told(
+        last_if(
             &bed,
             "reload",
             "~ cam1\n    - output 239.10.1.1%veth2:6001\n",
@@ -128,7 +127,7 @@ fn each_way_to_change_rules_is_told_with_its_author() {
     bed.daemon
         .mcr(&["reload", "--message", "as it was"])
         .unwrap();
-    let reloaded = is_told(&bed, "reload", "+ output 239.10.1.1%veth2:6001\n").unwrap();
+    let reloaded = last_if(&bed, "reload", "+ output 239.10.1.1%veth2:6001\n").unwrap();
     assert_eq!(reloaded["by"]["process"], "mcr");
     assert_eq!(reloaded["message"], "as it was");
     for (words, what) in [
@@ -145,14 +144,14 @@ fn each_way_to_change_rules_is_told_with_its_author() {
     ] {
         bed.daemon.mcr(words).unwrap();
         assert!(
-            is_told(&bed, "client", what).is_some(),
+            last_if(&bed, "client", what).is_some(),
             "{words:?}: {:?}",
             bed.changes().last()
         );
     }
     bed.chain.relay.tool("ip", "link set veth2 down").unwrap();
     wait::until("the lost link is told", || {
-        is_told(&bed, "link", "veth2").is_some()
+        last_if(&bed, "link", "veth2").is_some()
     })
     .unwrap();
     let pending = bed.changes().len();
@@ -191,16 +190,16 @@ fn a_message_is_one_line_and_short() {
 }
 
 #[test]
-fn a_torn_end_of_the_log_is_cut_off_and_told() {
+fn a_torn_end_of_the_log_is_cut_off_and_reported() {
     let Some(mut bed) = bed() else { return };
     bed.daemon.mcr(&CAM2).unwrap();
-    let said = bed.changes();
+    let recorded = bed.changes();
     bed.daemon.kill().unwrap();
     let log = bed.state().join("changes.log");
     let text = fs::read_to_string(&log).unwrap();
     fs::write(&log, format!("{text}{{\"at_ms\":17")).unwrap();
     bed.daemon.start_again().unwrap();
-    assert_eq!(bed.changes()[..said.len()], said[..]);
+    assert_eq!(bed.changes()[..recorded.len()], recorded[..]);
     let words = "changes.log: the last change was not written to its end; cut off";
     assert!(bed.daemon.log().contains(words));
     bed.daemon
@@ -216,8 +215,8 @@ fn rules_of_before_are_kept_over_stops_and_somebody_can_go_back_to_them() {
     bed.daemon
         .mcr(&[&CAM2[..], &["--message", why]].concat())
         .unwrap();
-    let kept = bed.json(&["generations", "--json"]);
-    let (first, made) = (&kept[0], kept.as_array().unwrap().last().unwrap());
+    let listed = bed.json(&["generations", "--json"]);
+    let (first, made) = (&listed[0], listed.as_array().unwrap().last().unwrap());
     assert_eq!(
         (&first["by"]["via"], &first["rules"]),
         (&json!("start"), &json!(1))
@@ -271,8 +270,8 @@ fn what_no_longer_fits_comes_back_down_and_a_join_that_ended_stays_ended() {
     bed.daemon
         .mcr(&["join", "239.7.7.7%veth1", "--duration", "1"])
         .unwrap();
-    let kept = bed.json(&["generations", "--json"]);
-    let number = kept.as_array().unwrap().last().unwrap()["generation"].to_string();
+    let listed = bed.json(&["generations", "--json"]);
+    let number = listed.as_array().unwrap().last().unwrap()["generation"].to_string();
     wait::until("the join is over", || {
         bed.json(&["status", "--json"])["joins"]
             .as_array()
@@ -298,8 +297,8 @@ fn what_no_longer_fits_comes_back_down_and_a_join_that_ended_stays_ended() {
     bed.daemon.settled("cam1", 10).unwrap();
 }
 
-/// Interfaces have other names than they had, and the file is one that an older version wrote, which knew
-/// less of a change and wrote rules in another way.
+/// Interfaces are renamed meanwhile, and the file is that of an older version, which recorded less
+/// of a change and wrote rules in another way.
 #[test]
 fn rules_of_an_older_version_come_back_beside_interfaces_with_new_names() {
     let Some(bed) = bed() else { return };
@@ -345,7 +344,7 @@ fn rules_of_an_older_version_come_back_beside_interfaces_with_new_names() {
 }
 
 #[test]
-fn who_was_slower_is_told_who_was_faster() {
+fn a_change_that_comes_too_late_is_refused_with_the_author_of_the_other() {
     let Some(bed) = bed() else { return };
     let generation = bed.json(&["status", "--json"])["generation"].to_string();
     bed.daemon.mcr(&CAM2).unwrap();
@@ -362,7 +361,7 @@ fn who_was_slower_is_told_who_was_faster() {
 }
 
 /// Runs `mcr apply` on a terminal where somebody types an answer.
-fn apply_and_say(bed: &Bed, options: &str, answer: &str) -> Output {
+fn apply_and_answer(bed: &Bed, options: &str, answer: &str) -> Output {
     let (binary, socket) = (lab::binary::mcr().unwrap(), bed.daemon.socket());
     let file = bed.daemon.config_file();
     let apply = format!(
@@ -377,7 +376,7 @@ fn apply_and_say(bed: &Bed, options: &str, answer: &str) -> Output {
     let mut child = command.spawn().unwrap();
     let mut typed = child.stdin.take().unwrap();
     typed.write_all(answer.as_bytes()).unwrap();
-    // It is a terminal's end that would come, not the answer's.
+    // Open until now: its end would be the end of the terminal, not of the answer.
     let output = child.wait_with_output().unwrap();
     drop(typed);
     output
@@ -392,7 +391,7 @@ fn apply_asks_on_a_terminal_before_rules_go_that_no_file_has() {
     }
     let names = || bed.daemon.mcr(&["list", "-o", "name"]).unwrap();
     bed.daemon.mcr(&CAM2).unwrap();
-    let refused = apply_and_say(&bed, "", "n\n");
+    let refused = apply_and_answer(&bed, "", "n\n");
     let text = String::from_utf8_lossy(&refused.stdout).into_owned();
     assert!(
         text.contains("No file has cam2") && text.contains("nothing was changed"),
@@ -402,24 +401,24 @@ fn apply_asks_on_a_terminal_before_rules_go_that_no_file_has() {
         (refused.status.code(), names().as_str()),
         (Some(1), "cam1\ncam2\n")
     );
-    let done = apply_and_say(&bed, "", "y\n");
+    let done = apply_and_answer(&bed, "", "y\n");
     assert_eq!((done.status.code(), names().as_str()), (Some(0), "cam1\n"));
-    // Nothing is asked that nothing hangs on, or that was answered before.
+    // It does not ask where nothing is at stake, or where the answer is given.
     let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
-    let nothing = apply_and_say(&bed, "", "");
+    let nothing = apply_and_answer(&bed, "", "");
     assert!(
         nothing.status.success() && !text(&nothing).contains("[y/N]"),
         "{}",
         text(&nothing)
     );
     bed.daemon.mcr(&CAM2).unwrap();
-    let yes = apply_and_say(&bed, "--yes", "");
+    let yes = apply_and_answer(&bed, "--yes", "");
     assert!(
         yes.status.success() && !text(&yes).contains("[y/N]"),
         "{}",
         text(&yes)
     );
-    // In a script it does as it is told.
+    // In a script it does not ask.
     bed.daemon.mcr(&CAM2).unwrap();
     bed.daemon.apply(FILE).unwrap();
     assert_eq!(names(), "cam1\n");
@@ -436,13 +435,13 @@ fn a_command_says_that_it_waits_for_a_daemon_that_hangs() {
         .args(["list", "-o", "name"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let mut said = String::new();
-    let read = BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said);
+    let mut line = String::new();
+    let read = BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line);
     bed.daemon.signal(Signal::SIGCONT).unwrap();
     read.unwrap();
     assert!(
-        said.contains("the daemon has not answered for 2 s"),
-        "{said}"
+        line.contains("the daemon has not answered for 2 s"),
+        "{line}"
     );
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.stdout, b"cam1\n");

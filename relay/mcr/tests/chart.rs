@@ -85,10 +85,10 @@ fn the_chart_with_every_value_is_valid_and_its_configuration_too() {
     }
     // The text of the ConfigMap, which is indented by four.
     let (_, text) = rendered.split_once("mcr.toml: |\n").unwrap();
-    let lines = text
+    let block = text
         .lines()
         .take_while(|line| line.is_empty() || line.starts_with("    "));
-    let lines: Vec<&str> = lines
+    let lines: Vec<&str> = block
         .map(|line| line.get(4..).unwrap_or_default())
         .collect();
     fs::write(at("mcr.toml"), lines.join("\n")).unwrap();
@@ -101,9 +101,9 @@ fn the_chart_with_every_value_is_valid_and_its_configuration_too() {
         return;
     };
     // A PodMonitor is no kind of Kubernetes' own.
-    let known = rendered
+    let own = rendered
         .split("\n---\n")
         .filter(|one| !one.contains("PodMonitor"));
-    fs::write(at("mcr.yaml"), known.collect::<Vec<_>>().join("\n---\n")).unwrap();
+    fs::write(at("mcr.yaml"), own.collect::<Vec<_>>().join("\n---\n")).unwrap();
     output(validate.arg("--strict").arg(at("mcr.yaml")));
 }

@@ -1,5 +1,5 @@
-//! Somebody sets the host's clock: that is told, and nothing else comes of it. The daemon's libc alone
-//! is told another time, so that no other program of the host notices.
+//! A step of the host's clock is reported and has no other effect. Only the daemon's libc gets
+//! another time, so that no other program of the host notices.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -57,9 +57,9 @@ fn a_step_of_the_clock_is_told_and_alarms_nobody(path: &str) {
     follow.args(["events", "--json", "--recent", "200"]);
     let following = Process::start(follow).unwrap();
     let events = || -> Vec<Event> {
-        let told = following.stdout();
-        let told = told.lines().map(serde_json::from_str);
-        told.filter_map(Result::ok).collect()
+        let output = following.stdout();
+        let events = output.lines().map(serde_json::from_str);
+        events.filter_map(Result::ok).collect()
     };
     wait::until("events are followed", || !events().is_empty()).unwrap();
     let clock = fs::OpenOptions::new().write(true).open(&step).unwrap();
@@ -73,9 +73,9 @@ fn a_step_of_the_clock_is_told_and_alarms_nobody(path: &str) {
             by.split(' ').next()?.parse().ok()
         };
         wait::until(way, || {
-            // As well as two clocks are read at once.
-            let is_told = |event| stepped(&event).is_some_and(|by| (by - far).abs() < 0.5);
-            events().into_iter().any(is_told)
+            // As precisely as two clocks can be read at once.
+            let is_expected = |event| stepped(&event).is_some_and(|by| (by - far).abs() < 0.5);
+            events().into_iter().any(is_expected)
         })
         .unwrap();
         let then = counted();
@@ -87,8 +87,10 @@ fn a_step_of_the_clock_is_told_and_alarms_nobody(path: &str) {
         let rates = bed.daemon.rule("cam1").unwrap().rates;
         assert!(rates.packets_1s > 1.0, "{rates:?}");
     }
-    let told = events();
-    let kinds = told.iter().map(|event| event.kind.as_str());
-    let kinds: Vec<&str> = kinds.skip_while(|kind| *kind != "clock_stepped").collect();
-    assert_eq!(kinds, ["clock_stepped"; 2], "{told:?}");
+    let all = events();
+    let all_kinds = all.iter().map(|event| event.kind.as_str());
+    let kinds: Vec<&str> = all_kinds
+        .skip_while(|kind| *kind != "clock_stepped")
+        .collect();
+    assert_eq!(kinds, ["clock_stepped"; 2], "{all:?}");
 }

@@ -126,7 +126,7 @@ fn add_names_what_is_wrong_with_an_endpoint() {
 }
 
 #[test]
-fn manual_pages_say_what_stands_in_none_of_the_options() {
+fn manual_pages_have_sections_besides_the_options() {
     let directory = tempfile::tempdir().unwrap();
     let written = mcr(&["man", "--directory", directory.path().to_str().unwrap()]);
     assert!(written.status.success(), "{}", err(&written));
@@ -143,8 +143,8 @@ fn manual_pages_say_what_stands_in_none_of_the_options() {
             "{section}"
         );
         assert!(title(&out(&mcr(&["man"]))), "{section}");
-        let has = !matches!(section, "FILES" | "SIGNALS");
-        assert_eq!(title(&page("mcr-add.1")), has, "{section}");
+        let is_expected = !matches!(section, "FILES" | "SIGNALS");
+        assert_eq!(title(&page("mcr-add.1")), is_expected, "{section}");
     }
 }
 
@@ -180,7 +180,7 @@ fn an_absent_daemon_is_status_4_and_says_how_to_start_one() {
         let after = [command, &["--socket", socket, "--json"]].concat();
         fails(&after, 4, &[socket, "mcr run"]);
     }
-    // One named from the directory that it is in is no other host.
+    // A socket that is named without its directory is not taken for another host.
     fails(
         &["list", "--socket", "none.sock"],
         4,
@@ -240,7 +240,7 @@ fn check_says_what_merging_takes_of_memory() {
 }
 
 #[test]
-fn check_tells_what_is_wrong_in_json_too() {
+fn check_reports_what_is_wrong_in_json_too() {
     let config = write(
         "version = 1\n[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%eth0:5001\"\noutputs = 5\n",
     );
@@ -431,7 +431,7 @@ fn lines_that_cannot_be_merged_are_refused_with_what_to_do() {
     let (red, blue) = ("239.1.1.1%red:5001", "239.2.1.1%blue:5001");
     let (third, output) = ("239.3.1.1%red:5001", "239.10.1.1%eth1:6001");
     let range = "239.2.1.0/24%blue:5001";
-    for (inputs, merge, said) in [
+    for (inputs, merge, expected) in [
         (&[][..], &["--merge", "rtp"][..], "has one input"),
         (&[blue], &["--merge", "fast"], "merge: by=fast: give rtp"),
         (&[blue], &["--merge", "sequence"], "needs offset"),
@@ -462,6 +462,6 @@ fn lines_that_cannot_be_merged_are_refused_with_what_to_do() {
         let mut arguments = vec!["add", red, output];
         arguments.extend(inputs.iter().flat_map(|input| ["--input", input]));
         arguments.extend(merge);
-        fails(&arguments, 2, &[said]);
+        fails(&arguments, 2, &[expected]);
     }
 }

@@ -133,7 +133,7 @@ fn bash_offers_rules_interfaces_options_and_subcommands() {
 #[test]
 fn zsh_offers_the_same() {
     let Some(bed) = bed("zsh") else { return };
-    // The parts of its completion system that a script cannot have.
+    // Stands in for the parts of zsh's completion system that a script cannot use.
     let zsh = r#"
         compdef() { :; }
         source ./script

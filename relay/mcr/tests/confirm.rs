@@ -57,7 +57,7 @@ fn a_change_that_nobody_confirms_is_undone_and_counters_go_on() {
     bed.daemon
         .wait_for("cam1", "packets", |rule| rule.received.packets > 100)
         .unwrap();
-    // One rule stays, one goes and comes back, one comes and goes.
+    // One rule stays, one is removed and restored, one is added and removed.
     bed.try_out(CHANGED, "2s");
     assert_eq!(bed.listed(), "cam1\ncam3\n");
     let status = bed.status();
@@ -130,7 +130,7 @@ fn what_is_confirmed_stays_and_is_saved_then() {
     let add = [&CAM2[..], &["--confirm", "60s", "--save"]].concat();
     bed.daemon.mcr(&add).unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), FILE, "not yet");
-    // What wants the file read again waits.
+    // A reload has to wait.
     bed.daemon.signal(Signal::SIGHUP).unwrap();
     bed.refuses(&["add", INPUT, OUTPUT], 1, &["to be confirmed"]);
     bed.daemon.mcr(&["confirm"]).unwrap();
@@ -151,7 +151,7 @@ fn what_is_confirmed_stays_and_is_saved_then() {
 #[test]
 fn a_daemon_that_was_killed_undoes_in_time_or_at_its_start() {
     let Some(mut bed) = bed() else { return };
-    // In time: it goes on to wait.
+    // In time: it continues to wait.
     bed.try_out(CHANGED, "3s");
     bed.daemon.kill().unwrap();
     bed.daemon.start_again().unwrap();
@@ -159,7 +159,7 @@ fn a_daemon_that_was_killed_undoes_in_time_or_at_its_start() {
     assert!(bed.status()["pending"].is_object());
     bed.wait_for_list("cam1\n");
     assert_eq!(bed.status()["state"], "up");
-    // Too late, and after a stop: it begins with the rules before.
+    // Too late, and after a stop: it starts with the previous rules.
     for signal in [Signal::SIGKILL, Signal::SIGTERM] {
         bed.daemon.mcr(&CAM2).unwrap();
         bed.try_out(CHANGED, "1s");
@@ -255,7 +255,7 @@ fn what_is_not_saved_is_named_and_saved_by_whoever_may() {
         "{text}"
     );
     assert_eq!(bed.status()["unsaved"], 0);
-    // What was joined for a time alone is nowhere written, and ends with a reload.
+    // A join for a limited time is not saved, and ends with a reload.
     let reloaded = bed.daemon.mcr(&["reload"]).unwrap();
     let rest = reloaded.strip_prefix("~ leave 239.7.7.7%veth1,until=");
     assert!(
@@ -283,7 +283,7 @@ fn what_is_not_saved_is_named_and_saved_by_whoever_may() {
             .contains("enabled = false")
     );
     fs::write(&file, "version = 1\n[[rule]]\n").unwrap();
-    let told = ask("-X DELETE http://mcr/v1/rules/cam1?save=true");
-    assert!(told.contains("lasts until the daemon stops"), "{told}");
+    let reply = ask("-X DELETE http://mcr/v1/rules/cam1?save=true");
+    assert!(reply.contains("lasts until the daemon stops"), "{reply}");
     assert!(bed.status()["unsaved"].is_null());
 }

@@ -1,5 +1,5 @@
 //! `[daemon]` in the configuration: the daemon is started with it, the command line comes first, and
-//! whoever changes it later is told what has to wait for a restart.
+//! a later change reports what has to wait for a restart.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -92,9 +92,9 @@ fn the_file_starts_the_daemon_and_the_command_line_comes_first() {
     assert_eq!(workers(&daemon), 2);
     let log = daemon.log();
     assert!(!log.lines().any(|line| line.starts_with('{')), "{log}");
-    // What the command line says, no file changes, and no restart does.
-    let (change, said) = apply(&daemon, "workers = 7\nlog = \"json\"\n", false);
-    assert_eq!(change.get("warnings"), None, "{said}");
+    // What the command line sets, neither a file nor a restart changes.
+    let (change, stderr) = apply(&daemon, "workers = 7\nlog = \"json\"\n", false);
+    assert_eq!(change.get("warnings"), None, "{stderr}");
 }
 
 /// Whether the page answers at that address.
@@ -211,8 +211,8 @@ fn a_check_knows_every_option_and_finds_what_is_wrong_with_each() {
             .arg(file.path())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.code(), said)
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), stderr)
     };
     for (good, bad) in [
         ("listen = \"[::1]:9469\"", "listen = \"9469\""),
@@ -224,14 +224,14 @@ fn a_check_knows_every_option_and_finds_what_is_wrong_with_each() {
         ("keep_forwarding = true", "keep_forwarding = 1"),
     ] {
         assert_eq!(check(&format!("{good}\n")), (Some(0), String::new()));
-        let (status, said) = check(&format!("{bad}\n"));
-        assert_eq!(status, Some(78), "{bad}: {said}");
+        let (status, stderr) = check(&format!("{bad}\n"));
+        assert_eq!(status, Some(78), "{bad}: {stderr}");
         // In its line of the file, and by its name or by what it should be.
-        assert!(said.contains(":3: daemon: "), "{bad}: {said}");
+        assert!(stderr.contains(":3: daemon: "), "{bad}: {stderr}");
     }
-    let (status, said) = check("keep_forwardin = true\n");
+    let (status, stderr) = check("keep_forwardin = true\n");
     assert_eq!(status, Some(78));
-    assert!(said.contains("keep_forwardin"), "{said}");
+    assert!(stderr.contains("keep_forwardin"), "{stderr}");
 }
 
 #[test]
@@ -242,9 +242,9 @@ fn a_change_says_what_has_to_wait_for_a_restart() {
     let waits = "[daemon] workers: 2 takes effect when the daemon is started again; until then 1";
     let lines = "path = \"userspace\"\nworkers = 2\n";
     for dry_run in [true, false, false] {
-        let (change, said) = apply(&daemon, lines, dry_run);
+        let (change, stderr) = apply(&daemon, lines, dry_run);
         assert_eq!(change["warnings"], json!([waits]));
-        assert!(said.contains(waits), "{said}");
+        assert!(stderr.contains(waits), "{stderr}");
     }
     assert_eq!(workers(&daemon), 1);
     let (change, _) = apply(&daemon, "path = \"userspace\"\nworkers = 1\n", false);

@@ -66,7 +66,8 @@ fn another_relay_takes_over_and_nothing_is_left() {
     assert!(report["received"].as_u64() > Some(0), "{report}");
 }
 
-/// Starts one that goes on for ten minutes; it has received something. With the lines to come.
+/// Starts a demo of ten minutes and waits until it has received something. Returns its further
+/// lines, too.
 fn start_long() -> Option<(
     Child,
     impl Iterator<Item = io::Result<String>> + Send + 'static,

@@ -1,5 +1,5 @@
-//! `mcr discover`: what arrives is told stream by stream, with a daemon and without one, whether
-//! anybody joined it or not.
+//! `mcr discover`: what arrives is reported stream by stream, with a daemon and without one,
+//! whether anybody joined it or not.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -42,7 +42,7 @@ pub(crate) fn captures(namespace: &Namespace, interface: &str) -> usize {
     sockets.lines().filter(captures).count()
 }
 
-/// Runs `mcr discover` from the moment that it hears on `veth1` until `traffic` was sent.
+/// Runs `mcr discover`, calls `traffic` once it listens on `veth1`, and interrupts it after that.
 fn discover(relay: &Namespace, arguments: &[&str], traffic: impl FnOnce()) -> Finished {
     let mut command = relay.command(env!("CARGO_BIN_EXE_mcr"));
     command
@@ -74,9 +74,9 @@ fn streams(finished: &Finished) -> Vec<Value> {
 #[track_caller]
 fn stream<'a>(streams: &'a [Value], group: &str, port: u16) -> &'a Value {
     let wanted = |stream: &&Value| stream["group"] == group && stream["port"] == port;
-    let mut found = streams.iter().filter(wanted);
-    let first = found.next();
-    assert!(found.next().is_none(), "{streams:#?}");
+    let mut matching = streams.iter().filter(wanted);
+    let first = matching.next();
+    assert!(matching.next().is_none(), "{streams:#?}");
     first.unwrap_or_else(|| panic!("no {group} {port} in {streams:#?}"))
 }
 
@@ -143,19 +143,19 @@ fn says_of_each_stream_what_it_is_and_who_takes_it(path: &str) {
         specific["add"],
         "mcr add 10.0.0.1@232.1.1.1%veth1:5005 OUTPUT"
     );
-    // Unicast is none of its business, and the copies that leave do not arrive.
+    // Unicast is not reported, and the copies that leave do not arrive.
     assert!(
         streams.iter().all(|stream| stream["group"] != "10.0.0.2"),
         "{streams:#?}"
     );
-    // What it says is what adds the rule.
+    // The command that it prints adds the rule.
     let add = ts["add"].as_str().unwrap().replace("OUTPUT", output);
     let words: Vec<&str> = add.split_whitespace().skip(1).collect();
     daemon.mcr(&words).unwrap();
 }
 
 #[test]
-fn tells_tagged_segmented_and_fragmented_packets_by_what_they_are() {
+fn recognises_tagged_segmented_and_fragmented_packets() {
     let Some(chain) = chain() else { return };
     let wire = FrameSender::open((&chain.sender, "veth0")).unwrap();
     let source: IpAddr = "10.0.0.1".parse().unwrap();
@@ -173,7 +173,7 @@ fn tells_tagged_segmented_and_fragmented_packets_by_what_they_are() {
             .send("239.1.1.3".parse().unwrap(), 5003, &[0; 4000])
             .unwrap();
     });
-    // Nobody answers for the rules, and that is said.
+    // No daemon answers for the rules, which is reported.
     assert!(
         finished.stderr.contains("what rules take is not known"),
         "{finished:?}"
@@ -202,18 +202,18 @@ fn asks_for_groups_where_a_switch_filters() {
     }
     let chain = Chain::snooping().unwrap();
     let traffic = || send(&chain, "239.1.1.1%veth0:5001 --count 50 --size 100");
-    let heard = discover(&chain.relay, &["--json"], traffic);
+    let filtered = discover(&chain.relay, &["--json"], traffic);
     let of_group = |finished: &Finished| {
         let all = streams(finished).into_iter();
         all.filter(|stream| stream["group"] == "239.1.1.1").count()
     };
-    assert_eq!(of_group(&heard), 0);
+    assert_eq!(of_group(&filtered), 0);
     let switch = chain.switch.as_ref().unwrap();
-    let heard = discover(&chain.relay, &["--json", "--join", "239.1.1.1"], || {
+    let joined = discover(&chain.relay, &["--json", "--join", "239.1.1.1"], || {
         link::wait_for_member((switch, "br0"), "239.1.1.1").unwrap();
         traffic();
     });
-    let streams = streams(&heard);
+    let streams = streams(&joined);
     let stream = stream(&streams, "239.1.1.1", 5001);
     // Its own join does not count.
     assert_eq!(
@@ -294,11 +294,11 @@ fn says_what_it_cannot_listen_on() {
         run(mcr, &["discover", "--join", "10.0.0.1"]).status.code(),
         Some(2)
     );
-    // Silence is told, with what to do.
+    // Silence is reported, with what to do.
     let silent = run(mcr, &["discover", "veth2", "--duration", "200ms"]);
-    let said = silent.success().unwrap();
+    let text = silent.success().unwrap();
     assert!(
-        said.contains("no multicast arrived on veth2") && said.contains("--join"),
-        "{said}"
+        text.contains("no multicast arrived on veth2") && text.contains("--join"),
+        "{text}"
     );
 }

@@ -81,8 +81,8 @@ fn run_documents(names: &[&str]) {
                     shell.args(["-euc", command]).current_dir(directory.path());
                     shell.env("PATH", &path).env("MCR_SOCKET", daemon.socket());
                     let output = shell.output().unwrap();
-                    let said = String::from_utf8_lossy(&output.stderr);
-                    assert!(output.status.success(), "{name}: {command}: {said}");
+                    let stderr = String::from_utf8_lossy(&output.stderr);
+                    assert!(output.status.success(), "{name}: {command}: {stderr}");
                     ran += 1;
                 }
             }
@@ -110,8 +110,8 @@ fn the_guides_run() {
 /// A heading as a link names it.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
-    let text = text.chars().map(|at| if at == ' ' { '-' } else { at });
-    text.filter(|at| at.is_alphanumeric() || matches!(at, '-' | '_'))
+    let name = text.chars().map(|at| if at == ' ' { '-' } else { at });
+    name.filter(|at| at.is_alphanumeric() || matches!(at, '-' | '_'))
         .collect()
 }
 
@@ -119,8 +119,8 @@ fn anchor(heading: &str) -> String {
 fn documents(folder: &str) -> Vec<String> {
     let files = fs::read_dir(root().join(folder)).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    let names = names.filter(|name| name.ends_with(".md"));
-    names.map(|name| format!("{folder}/{name}")).collect()
+    let documents = names.filter(|name| name.ends_with(".md"));
+    documents.map(|name| format!("{folder}/{name}")).collect()
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn every_link_of_the_documents_leads_somewhere() {
             .skip(1)
             .filter_map(|rest| rest.split_once(')'));
         for (link, _) in links.filter(|(link, _)| !link.contains(":/")) {
-            let (file, place) = link.split_once('#').unwrap_or((link, ""));
+            let (file, fragment) = link.split_once('#').unwrap_or((link, ""));
             let folder = Path::new(&name).parent().unwrap();
             let file = if file.is_empty() {
                 Path::new(&name).into()
@@ -142,10 +142,13 @@ fn every_link_of_the_documents_leads_somewhere() {
                 folder.join(file)
             };
             assert!(root().join(&file).exists(), "{name}: {link}");
-            if !place.is_empty() {
+            if !fragment.is_empty() {
                 let target = read(&file.display().to_string());
                 let mut headings = target.lines().filter(|line| line.starts_with('#'));
-                assert!(headings.any(|line| anchor(line) == place), "{name}: {link}");
+                assert!(
+                    headings.any(|line| anchor(line) == fragment),
+                    "{name}: {link}"
+                );
             }
             seen += 1;
         }
@@ -160,9 +163,9 @@ fn every_fault_names_a_test_that_exists_and_who_tells() {
     let (_, faults) = guide.split_once("\n## Faults, and who tells\n").unwrap();
     let faults = faults.split("\n## ").next().unwrap();
     let sources = |folder: &str| {
-        let files = fs::read_dir(root().join(folder)).unwrap();
-        let files = files.map(|file| file.unwrap().path());
-        let files = files.filter(|file| file.extension().is_some_and(|end| end == "rs"));
+        let entries = fs::read_dir(root().join(folder)).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let files = paths.filter(|path| path.extension().is_some_and(|end| end == "rs"));
         let texts = files.map(|file| fs::read_to_string(file).unwrap());
         texts.collect::<String>()
     };
@@ -179,7 +182,7 @@ fn every_fault_names_a_test_that_exists_and_who_tells() {
     let mut rows = 0;
     for row in faults.lines().filter(|line| line.contains(".rs`")) {
         let cells: Vec<&str> = row.trim_matches('|').split(" |").map(str::trim).collect();
-        let [_, said, event, metric, doctor, test] = cells[..] else {
+        let [_, message, event, metric, doctor, test] = cells[..] else {
             panic!("six cells: {row}");
         };
         let named = |cell: &str| -> Vec<String> {
@@ -210,7 +213,7 @@ fn every_fault_names_a_test_that_exists_and_who_tells() {
             );
         }
         assert!(
-            [said, event, metric, doctor]
+            [message, event, metric, doctor]
                 .iter()
                 .any(|cell| !cell.is_empty()),
             "{row}"

@@ -38,7 +38,7 @@ use keys::Keys;
 
 const RELAY: &str = "10.0.1.1:9471";
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What the clients of the tests show.
+/// Roles of the tests' clients, and their tokens.
 const TOKENS: [(&str, &str); 3] = [
     ("view", "mcr_view-0123456789"),
     ("operate", "mcr_operate-0123456789"),
@@ -204,7 +204,7 @@ impl Bed {
     }
 }
 
-/// When it will have been so many seconds, as `expires` has it.
+/// The time in so many seconds, as `expires` is written.
 fn ends_in(seconds: u64) -> String {
     let epoch = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
     config::moment_text(epoch.as_secs() + seconds)
@@ -224,7 +224,7 @@ fn left_behind(instance: &str) -> String {
             match entry.file_type().unwrap() {
                 kind if kind.is_dir() => folders.push(entry.path()),
                 kind if kind.is_file() => {
-                    // Rule sets of before are packed.
+                    // Earlier rule sets are compressed.
                     let read = Command::new("zcat").arg("-f").arg(entry.path()).output();
                     text += &String::from_utf8_lossy(&read.unwrap().stdout);
                 }
@@ -235,9 +235,9 @@ fn left_behind(instance: &str) -> String {
     text
 }
 
-/// The last word of what curl is to ask for.
-fn address(asked: &str) -> &str {
-    asked.rsplit(' ').next().unwrap()
+/// The last of curl's arguments.
+fn address(arguments: &str) -> &str {
+    arguments.rsplit(' ').next().unwrap()
 }
 
 fn config(keys: &Keys, more: &str) -> String {

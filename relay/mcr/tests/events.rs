@@ -1,5 +1,4 @@
-//! Every kind of event really comes when its cause does, on the API's stream as `mcr events` shows
-//! it.
+//! Every kind of event arrives with its cause, on the API's stream as `mcr events` shows it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -24,7 +23,7 @@ struct Bed {
     chain: Chain,
 }
 
-/// A daemon that somebody follows.
+/// A daemon whose events are followed.
 fn bed(options: Options) -> Option<Bed> {
     if !lab::demo::may_run() {
         eprintln!("skipped: needs root");
@@ -34,17 +33,14 @@ fn bed(options: Options) -> Option<Bed> {
     let daemon = Daemon::start(&chain.relay, options).unwrap();
     let mut follow = chain.relay.command(env!("CARGO_BIN_EXE_mcr"));
     follow.arg("--socket").arg(daemon.socket());
-    let events = Process::start({
-        follow.args(["events", "--json"]);
-        follow
-    })
-    .unwrap();
+    follow.args(["events", "--json"]);
+    let events = Process::start(follow).unwrap();
     let bed = Bed {
         events,
         daemon,
         chain,
     };
-    // Whoever follows hears only what happens from then on: something has to.
+    // A follower gets only events from then on: something has to happen.
     let mut round = 0;
     wait::until("events are followed", || {
         round += 1;
@@ -66,19 +62,19 @@ fn bed(options: Options) -> Option<Bed> {
 impl Bed {
     /// Waits for an event of this kind and subject with these words in its message.
     #[track_caller]
-    fn hears(&self, kind: &str, subject: &str, words: &[&str]) {
-        let heard = || {
+    fn expect(&self, kind: &str, subject: &str, words: &[&str]) {
+        let has_arrived = || {
             let text = self.events.stdout();
             let mut lines = text
                 .lines()
                 .filter_map(|line| serde_json::from_str(line).ok());
             lines.any(|event: Value| {
                 let message = event["message"].as_str().unwrap_or_default();
-                let said = words.iter().all(|word| message.contains(word));
-                event["kind"] == kind && event["subject"] == subject && said
+                let has_words = words.iter().all(|word| message.contains(word));
+                event["kind"] == kind && event["subject"] == subject && has_words
             })
         };
-        let waited = wait::until(&format!("{kind} of {subject} comes"), heard);
+        let waited = wait::until(&format!("{kind} of {subject} comes"), has_arrived);
         waited.unwrap_or_else(|error| panic!("{error}: {}", self.events.stdout()));
     }
 
@@ -95,20 +91,20 @@ fn rules_come_change_fail_recover_and_go() {
     bed.daemon
         .add("cam1", INPUT, &[OUTPUT, "239.10.1.2%veth8:6001"])
         .unwrap();
-    bed.hears("rule_added", "cam1", &["added"]);
-    bed.hears("joined", "cam1", &[INPUT]);
-    bed.hears("output_up", "cam1", &[OUTPUT]);
-    bed.hears("output_down", "cam1", &["veth8", "no interface"]);
-    bed.hears("rule_degraded", "cam1", &["degraded"]);
+    bed.expect("rule_added", "cam1", &["added"]);
+    bed.expect("joined", "cam1", &[INPUT]);
+    bed.expect("output_up", "cam1", &[OUTPUT]);
+    bed.expect("output_down", "cam1", &["veth8", "no interface"]);
+    bed.expect("rule_degraded", "cam1", &["degraded"]);
     let far = &bed.chain.sink;
     link::veth((bed.relay(), "veth8"), (far, "veth9")).unwrap();
     link::address((bed.relay(), "veth8"), "10.0.8.1/24").unwrap();
-    bed.hears("link_changed", "veth8", &["is there"]);
-    bed.hears("output_up", "cam1", &["veth8"]);
-    bed.hears("rule_up", "cam1", &["up"]);
+    bed.expect("link_changed", "veth8", &["is there"]);
+    bed.expect("output_up", "cam1", &["veth8"]);
+    bed.expect("rule_up", "cam1", &["up"]);
     link::down((bed.relay(), "veth1")).unwrap();
-    bed.hears("link_changed", "veth1", &["is down"]);
-    bed.hears("rule_down", "cam1", &["down"]);
+    bed.expect("link_changed", "veth1", &["is down"]);
+    bed.expect("rule_down", "cam1", &["down"]);
     let file = tempfile::NamedTempFile::new().unwrap();
     let changed = format!(
         "version = 1\n[budget]\nunicast = \"1Gbit\"\n[[rule]]\nname = \"cam1\"\n\
@@ -118,10 +114,10 @@ fn rules_come_change_fail_recover_and_go() {
     bed.daemon
         .mcr(&["apply", file.path().to_str().unwrap()])
         .unwrap();
-    bed.hears("rule_changed", "cam1", &["changed"]);
-    bed.hears("settings_changed", "configuration", &["budget: 1Gbit"]);
+    bed.expect("rule_changed", "cam1", &["changed"]);
+    bed.expect("settings_changed", "configuration", &["budget: 1Gbit"]);
     bed.daemon.mcr(&["remove", "cam1"]).unwrap();
-    bed.hears("rule_removed", "cam1", &["removed"]);
+    bed.expect("rule_removed", "cam1", &["removed"]);
 }
 
 #[test]
@@ -138,12 +134,12 @@ fn a_join_that_fails_says_so() {
         .unwrap();
     link::veth((bed.relay(), "veth8"), (&bed.chain.sink, "veth9")).unwrap();
     link::address((bed.relay(), "veth8"), "10.0.8.1/24").unwrap();
-    bed.hears("join_failed", "later", &["239.1.1.7%veth8:5001"]);
+    bed.expect("join_failed", "later", &["239.1.1.7%veth8:5001"]);
     bed.relay()
         .sysctl("net/ipv4/igmp_max_memberships", "20")
         .unwrap();
-    bed.hears("joined", "later", &["239.1.1.7"]);
-    bed.hears("rule_up", "later", &["up"]);
+    bed.expect("joined", "later", &["239.1.1.7"]);
+    bed.expect("rule_up", "later", &["up"]);
 }
 
 #[test]
@@ -158,10 +154,10 @@ fn a_reload_says_what_became_of_it() {
     let Some(bed) = bed(options) else { return };
     let hangup = || kill(Pid::from_raw(bed.daemon.id() as i32), Signal::SIGHUP).unwrap();
     hangup();
-    bed.hears("reloaded", "configuration", &["1 unchanged"]);
+    bed.expect("reloaded", "configuration", &["1 unchanged"]);
     fs::write(bed.daemon.config_file(), "version = 9\n").unwrap();
     hangup();
-    bed.hears("reload_failed", "configuration", &["version"]);
+    bed.expect("reload_failed", "configuration", &["version"]);
 }
 
 #[test]
@@ -181,5 +177,5 @@ fn a_worker_that_dies_is_told_of() {
     };
     let pid = wait::some_within(wait::PATIENCE, "a worker runs", worker).unwrap();
     kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
-    bed.hears("worker_restarted", "0", &["started again"]);
+    bed.expect("worker_restarted", "0", &["started again"]);
 }

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
-/// What the script prints; none, and said so, where there is no Python to run it.
+/// The output of the script; `None`, with a note, where there is no Python to run it.
 fn figures(arguments: &[&str]) -> Option<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/figures");
     let mut command = Command::new("python3");

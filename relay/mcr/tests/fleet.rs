@@ -1,5 +1,5 @@
-//! `mcr fleet`: what a daemon says that is in no fleet, that cannot reach etcd, and that is alone in
-//! its fleet and forwards its rules.
+//! `mcr fleet`: the answers of a daemon that is in no fleet, of one that cannot reach etcd, and of
+//! one that is alone in its fleet and forwards its rules.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -32,7 +32,7 @@ fn path(file: &tempfile::NamedTempFile) -> &str {
     file.path().to_str().unwrap()
 }
 
-/// Starts a member of etcd that keeps what it knows in `data`.
+/// Starts a member of etcd with its data in `data`.
 fn etcd(bed: &Bed, data: &std::path::Path) -> Process {
     let mut command: Command = bed.chain.relay.command("etcd");
     command.arg("--data-dir").arg(data);
@@ -70,7 +70,7 @@ fn a_relay_says_that_etcd_is_away_and_is_not_ready() {
         ready.contains("the fleet is not joined (starting)"),
         "{ready}"
     );
-    // What is wrong with a file is said before anybody is asked.
+    // Errors of a file are reported before the daemon is asked.
     let wrong = file(&RULES.replace("[[rule]]", "[daemon]\nworkers = 1\n[[rule]]"));
     let words = ["3: [daemon]: is not a fleet's to say"];
     bed.refuses(&["fleet", "apply", path(&wrong)], 78, &words);
@@ -87,8 +87,8 @@ fn a_daemon_starts_before_there_is_a_way_to_etcd_and_takes_part_when_there_is() 
         eprintln!("skipped: {reason}");
         return;
     }
-    let config = CONFIG.replace("127.0.0.1:2379", "10.99.0.1:2379");
-    let config = config.replace("peer = \"127.0.0.1:9470\"\n", "");
+    let with_peer = CONFIG.replace("127.0.0.1:2379", "10.99.0.1:2379");
+    let config = with_peer.replace("peer = \"127.0.0.1:9470\"\n", "");
     let Some(bed) = Bed::new(Some(&config), &[]) else {
         return;
     };
@@ -121,8 +121,8 @@ fn a_relay_that_is_alone_forwards_the_rules_of_its_fleet() {
     let data = tempfile::tempdir().unwrap();
     let _etcd = etcd(&bed, data.path());
     let rules = file(RULES);
-    let applied = || bed.daemon.mcr(&["fleet", "apply", path(&rules)]).ok();
-    let applied = wait::some_within(wait::PATIENCE, "the rules are taken", applied).unwrap();
+    let apply = || bed.daemon.mcr(&["fleet", "apply", path(&rules)]).ok();
+    let applied = wait::some_within(wait::PATIENCE, "the rules are taken", apply).unwrap();
     assert!(applied.contains("generation 1"), "{applied}");
     wait::some_within(wait::PATIENCE, "the share is open", || {
         let status = bed.json(&["fleet", "status", "--json"]);
@@ -135,7 +135,7 @@ fn a_relay_that_is_alone_forwards_the_rules_of_its_fleet() {
         (stats["rules"][0]["outputs"][0]["sent"]["packets"] == 100).then_some(())
     })
     .unwrap();
-    // The log of changes says who applied them, and where.
+    // The log of changes records who applied them, and where.
     let changes = bed.json(&["log", "changes", "--json"]);
     let by: Vec<&serde_json::Value> = changes
         .as_array()
@@ -150,8 +150,8 @@ fn a_relay_that_is_alone_forwards_the_rules_of_its_fleet() {
         "{changes}"
     );
     assert_eq!(by[0]["name"], "plant");
-    let told = bed.daemon.mcr(&["log", "changes"]).unwrap();
-    assert!(told.contains("fleet plant by root (uid 0"), "{told}");
+    let log = bed.daemon.mcr(&["log", "changes"]).unwrap();
+    assert!(log.contains("fleet plant by root (uid 0"), "{log}");
     let list = bed.daemon.mcr(&["fleet", "list"]).unwrap();
     assert!(list.contains("cam1  cam1   relay-a"), "{list}");
     assert_eq!(
@@ -159,7 +159,7 @@ fn a_relay_that_is_alone_forwards_the_rules_of_its_fleet() {
         "1 unchanged, generation 1\n"
     );
     assert_eq!(bed.daemon.mcr(&["fleet", "export"]).unwrap(), RULES);
-    // Of what a person types, relays, shares and rules are known.
+    // Completion offers relays, shares and rules.
     let socket = bed.daemon.socket().display().to_string();
     let offers = |words: &[&str]| {
         let typed = [&["complete", "--", "--socket", &socket], words].concat();

@@ -1,5 +1,5 @@
-//! `mcr import`: what it prints `mcr check` takes, what it leaves it says with its line, and its exit
-//! status tells which.
+//! `mcr import`: `mcr check` accepts what it prints, what it leaves out is reported with its line,
+//! and the exit status shows which.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -67,7 +67,7 @@ fn mcr(arguments: &[&str], input: &[u8]) -> Ran {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // One that reads nothing closes it.
+    // A command that reads nothing closes it.
     let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
     Ran {
@@ -137,7 +137,7 @@ fn json_is_a_list_of_rules_as_export_has_it() {
 }
 
 #[test]
-fn what_is_left_is_told_with_its_line_and_is_status_1() {
+fn what_is_left_out_is_reported_with_its_line_and_is_status_1() {
     let text = format!("{PLAYLIST}http://example.org/\x1b[2Jx\nudp://@10.0.0.1:1\n");
     let ran = import(&text, &GIVEN, 1);
     assert_eq!(

@@ -48,7 +48,7 @@ fn files(stage: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_installed_names_its_own_place_and_goes_again() {
+fn what_is_installed_names_its_own_path_and_can_be_uninstalled() {
     for (prefix, units) in [
         ("/usr", "usr/lib"),
         ("/usr/local", "usr/local/lib"),
@@ -56,14 +56,14 @@ fn what_is_installed_names_its_own_place_and_goes_again() {
     ] {
         let stage = tempfile::tempdir().unwrap();
         let variables = [("PREFIX", prefix)];
-        let said = install(stage.path(), &variables, BINARY);
-        let said = String::from_utf8_lossy(&said.stdout);
+        let output = install(stage.path(), &variables, BINARY);
+        let stdout = String::from_utf8_lossy(&output.stdout);
         let next = "to start it: systemctl enable --now mcr\n";
         assert!(
-            said.contains(&format!("{prefix}/bin/mcr; /etc/mcr/mcr.toml says")),
-            "{said}"
+            stdout.contains(&format!("{prefix}/bin/mcr; /etc/mcr/mcr.toml says")),
+            "{stdout}"
         );
-        assert!(said.ends_with(next), "{said}");
+        assert!(stdout.ends_with(next), "{stdout}");
         let there = files(stage.path());
         let below = prefix.trim_start_matches('/');
         let expected = [
@@ -86,20 +86,20 @@ fn what_is_installed_names_its_own_place_and_goes_again() {
         for unit in ["mcr.service", "mcr@.service"] {
             let unit = stage.path().join(units).join("systemd/system").join(unit);
             let text = fs::read_to_string(unit).unwrap();
-            let programs = text.lines().filter(|line| line.starts_with("Exec"));
-            let programs = programs.filter_map(|line| line.split_once("/mcr "));
-            let programs: BTreeSet<&str> = programs.map(|(before, _)| before).collect();
+            let lines = text.lines().filter(|line| line.starts_with("Exec"));
+            let commands = lines.filter_map(|line| line.split_once("/mcr "));
+            let programs: BTreeSet<&str> = commands.map(|(before, _)| before).collect();
             let [starts, checks] =
                 ["ExecStart=", "ExecReload="].map(|key| format!("{key}{prefix}/bin"));
             assert_eq!(programs, BTreeSet::from([&*starts, &*checks]));
         }
         systemd_accepts(stage.path());
-        // Once more, with a configuration that is somebody's by now.
+        // Once more, with a configuration that was edited meanwhile.
         fs::write(stage.path().join(CONFIGURATION), "version = 1\n# mine\n").unwrap();
         install(stage.path(), &variables, BINARY);
         assert_eq!(files(stage.path()), there);
-        let said = install(stage.path(), &variables, "--uninstall");
-        assert!(String::from_utf8_lossy(&said.stdout).contains("was changed and stays"));
+        let output = install(stage.path(), &variables, "--uninstall");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("was changed and stays"));
         assert_eq!(
             files(stage.path()),
             BTreeSet::from([CONFIGURATION.to_owned()])
@@ -176,7 +176,7 @@ fn packages_and_make_install_bring_the_same() {
         .filter(|file| !is_page(file) && !file.ends_with("share/mcr/installed"))
         .collect();
 
-    // What a document leads to is there, too.
+    // What documents link to is installed, too.
     for document in installed.iter().filter(|file| file.ends_with(".md")) {
         let text = fs::read_to_string(stage.path().join(document)).unwrap();
         for link in text.split("](").skip(1) {

@@ -1,4 +1,4 @@
-//! What a bench or a demo has made, by the process id that it all bears.
+//! What a bench or a demo has created, found by the process id that is in all names.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -10,7 +10,7 @@ use lab::wait;
 
 /// Lists namespaces, pins, directories, and processes that name an instance.
 pub(crate) fn of(pid: u32) -> Vec<String> {
-    let mut found = namespaces(pid);
+    let mut leftovers = namespaces(pid);
     let temporary = env::temp_dir().display().to_string();
     for (directory, prefix) in [
         ("/sys/fs/bpf/mcr", "lab"),
@@ -18,7 +18,7 @@ pub(crate) fn of(pid: u32) -> Vec<String> {
         (temporary.as_str(), "mcrlab-"),
     ] {
         let own = format!("{directory}/{prefix}{pid}-");
-        found.extend(
+        leftovers.extend(
             paths(directory)
                 .into_iter()
                 .filter(|path| path.starts_with(&own)),
@@ -27,17 +27,17 @@ pub(crate) fn of(pid: u32) -> Vec<String> {
     for process in paths("/proc") {
         let command = fs::read_to_string(format!("{process}/cmdline")).unwrap_or_default();
         if command.contains(&format!("lab{pid}-")) {
-            found.push(format!("{process}: {command}"));
+            leftovers.push(format!("{process}: {command}"));
         }
     }
-    found
+    leftovers
 }
 
 fn namespaces(pid: u32) -> Vec<String> {
     let own = format!("/run/netns/mcrlab-{pid}-");
-    let mut found = paths("/run/netns");
-    found.retain(|path| path.starts_with(&own));
-    found
+    let mut namespaces = paths("/run/netns");
+    namespaces.retain(|path| path.starts_with(&own));
+    namespaces
 }
 
 fn paths(directory: &str) -> Vec<String> {
@@ -54,12 +54,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Says whether one of its words is this.
+    /// Whether one of its words is `word`.
     pub(crate) fn has(&self, word: &str) -> bool {
         self.command.split(' ').any(|it| it == word)
     }
 
-    /// Says whether it still runs. One that waits to be reaped does not.
+    /// Whether it still runs. One that waits to be reaped does not.
     fn runs(&self) -> bool {
         command_of(self.pid).as_ref() == Some(&self.command)
     }
@@ -70,8 +70,8 @@ pub(crate) fn processes(pid: u32) -> Vec<Process> {
     let mut ids: Vec<u32> = Vec::new();
     for path in namespaces(pid) {
         let name = path.trim_start_matches("/run/netns/");
-        let listed = Command::new("ip").args(["netns", "pids", name]).output();
-        let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+        let output = Command::new("ip").args(["netns", "pids", name]).output();
+        let listed = String::from_utf8(output.unwrap().stdout).unwrap();
         ids.extend(
             listed
                 .lines()
@@ -79,9 +79,9 @@ pub(crate) fn processes(pid: u32) -> Vec<Process> {
         );
     }
     let all = paths("/proc").into_iter();
-    let all = all.filter_map(|path| Path::new(&path).file_name()?.to_str()?.parse().ok());
+    let running = all.filter_map(|path| Path::new(&path).file_name()?.to_str()?.parse().ok());
     let own = |command: &str| command.contains(" guard ") && command.ends_with(&format!(" {pid}"));
-    ids.extend(all.filter(|process| command_of(*process).is_some_and(|command| own(&command))));
+    ids.extend(running.filter(|process| command_of(*process).is_some_and(|command| own(&command))));
     let processes = ids.into_iter().filter_map(|pid| {
         let command = command_of(pid)?;
         Some(Process { pid, command })
@@ -91,18 +91,18 @@ pub(crate) fn processes(pid: u32) -> Vec<Process> {
 
 /// The words of a command line; `None` for what has ended.
 fn command_of(pid: u32) -> Option<String> {
-    let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-    let words = words.trim_end_matches('\0').replace('\0', " ");
+    let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = arguments.trim_end_matches('\0').replace('\0', " ");
     (!words.is_empty()).then_some(words)
 }
 
 /// Waits until nothing of a bench or a demo is left, nor of these processes.
 pub(crate) fn wait_until_gone(pid: u32, processes: &[Process]) {
-    let left = || {
+    let remaining = || {
         let running = processes.iter().filter(|process| process.runs());
-        let running = running.map(|process| process.command.clone());
-        running.chain(of(pid)).collect::<Vec<_>>()
+        let commands = running.map(|process| process.command.clone());
+        commands.chain(of(pid)).collect::<Vec<_>>()
     };
-    let gone = wait::until("nothing is left", || left().is_empty());
-    assert!(gone.is_ok(), "{:?}", left());
+    let outcome = wait::until("nothing is left", || remaining().is_empty());
+    assert!(outcome.is_ok(), "{:?}", remaining());
 }

@@ -16,24 +16,24 @@ fn a_rule_that_reflects_is_added_shown_changed_and_exported() {
         output.stderr
     };
     let group = "224.0.0.251:5353";
-    let said = refused(&["add", group, "--reflect", "veth1"]);
-    assert!(said.contains("two interfaces or more"), "{said}");
-    let said = refused(&["add", group, "--reflect", "veth1,veth2,dscp=3"]);
-    assert!(said.contains("source, ttl, window"), "{said}");
-    let said = refused(&["add", group, "10.9.9.9:1", "--reflect", "veth1,veth2"]);
-    assert!(said.contains("outputs do not go together"), "{said}");
+    let error = refused(&["add", group, "--reflect", "veth1"]);
+    assert!(error.contains("two interfaces or more"), "{error}");
+    let error = refused(&["add", group, "--reflect", "veth1,veth2,dscp=3"]);
+    assert!(error.contains("source, ttl, window"), "{error}");
+    let error = refused(&["add", group, "10.9.9.9:1", "--reflect", "veth1,veth2"]);
+    assert!(error.contains("outputs do not go together"), "{error}");
 
-    let name = mcr(&["add", group, "--reflect", "veth1,veth2,ttl=255"]);
-    assert_eq!(name.trim(), "reflect-224.0.0.251-5353");
-    let name = name.trim();
+    let added = mcr(&["add", group, "--reflect", "veth1,veth2,ttl=255"]);
+    let name = added.trim();
+    assert_eq!(name, "reflect-224.0.0.251-5353");
     let list = mcr(&["list", "-o", "wide"]);
     for word in ["224.0.0.251%veth1:5353", "224.0.0.251%veth2:5353,ttl=255"] {
         assert!(list.contains(word), "{list}");
     }
     let show = mcr(&["show", name]);
     assert!(show.contains("mode=reflect"), "{show}");
-    let said = refused(&["change", name, "--add-output", "10.9.9.9:7000"]);
-    assert!(said.contains("--set interfaces=veth1,veth2"), "{said}");
+    let error = refused(&["change", name, "--add-output", "10.9.9.9:7000"]);
+    assert!(error.contains("--set interfaces=veth1,veth2"), "{error}");
     mcr(&[
         "change",
         name,

@@ -1,4 +1,4 @@
-//! Schemathesis, which makes requests of the OpenAPI document and holds every answer against it.
+//! Schemathesis, which makes requests of the OpenAPI document and checks every answer against it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 use lab::namespace::Namespace;
 use lab::process;
 
-/// What the document cannot say, a request may still get wrong: 422, and 400 for numbers, of which
+/// A request may be wrong in what the document cannot express: 422, and 400 for numbers, of which
 /// the generator takes some with a fraction for whole.
 const CHECKS: &str = r#"[checks.positive_data_acceptance]
 expected-statuses = ["2xx", "400", "401", "403", "404", "409", "422", "429", "503"]
 "#;
 
-/// Says whether it is installed; that it is not, it tells.
+/// Whether it is installed; prints a note if not.
 pub(crate) fn is_installed() -> bool {
     let is_there = program().exists();
     if !is_there {
@@ -29,7 +29,7 @@ fn program() -> PathBuf {
     crate::api::target().join("python/bin/schemathesis")
 }
 
-/// It, run at a host with a document; `directory` is its own.
+/// Its command line at a host, for a document; `directory` is its working directory.
 pub(crate) fn command(host: &Namespace, directory: &Path, document: &str) -> Command {
     let checks = directory.join("schemathesis.toml");
     fs::write(&checks, CHECKS).unwrap();
@@ -41,13 +41,14 @@ pub(crate) fn command(host: &Namespace, directory: &Path, document: &str) -> Com
         command.args(["--exclude-path", path]);
     }
     command.args(["--continue-on-failure", "--warnings", "off"]);
-    // A connection that is kept may end just when the next request is sent: that one is sent again.
+    // A connection that is kept open may end just when the next request is sent, which is then
+    // repeated.
     command.args(["--request-retries", "1"]);
     command.current_dir(directory);
     command
 }
 
-/// Demands that it finds nothing as `who`; says how much was tried.
+/// Expects that it finds nothing as `who`; prints how much was tried.
 pub(crate) fn finds_nothing(command: Command, patience: Duration, who: &str) {
     let finished = process::run(command, patience).unwrap();
     assert!(

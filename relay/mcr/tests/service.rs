@@ -1,4 +1,4 @@
-//! The daemon as a service: what it tells its manager, with the powers that the unit leaves it.
+//! The daemon as a service: what it reports to its manager, with the capabilities of the unit.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -37,7 +37,7 @@ fn setting(key: &str) -> String {
     values.next().unwrap().to_owned()
 }
 
-/// What the unit leaves the daemon, without `CAP_`.
+/// The capabilities that the unit leaves the daemon, without `CAP_`.
 fn of_unit() -> BTreeSet<String> {
     let capabilities = setting("CapabilityBoundingSet");
     let names = capabilities.split_whitespace();
@@ -46,14 +46,14 @@ fn of_unit() -> BTreeSet<String> {
         .collect()
 }
 
-/// What a file for containers gives one, in the list behind `key`.
+/// The capabilities that a file for containers grants, in the list behind `key`.
 fn of_container(file: &str, key: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(repository(file)).unwrap();
     let (_, list) = text.split_once(key).unwrap();
     let end = list.find([']', '\\', '\n']).unwrap();
     let names = list[..end].trim().split([',', ' ']);
-    let names = names.map(str::trim).filter(|name| !name.is_empty());
-    names
+    let words = names.map(str::trim).filter(|name| !name.is_empty());
+    words
         .take_while(|name| !name.starts_with('-'))
         .map(str::to_owned)
         .collect()
@@ -69,7 +69,7 @@ struct Service {
 }
 
 impl Service {
-    /// Starts it in a lab, or not where that is not allowed.
+    /// Starts it in a lab; `None` where that is not allowed.
     fn start(arguments: &[&str]) -> Option<Self> {
         let capabilities = of_unit();
         Self::start_with(&capabilities, RULES, arguments)
@@ -95,10 +95,8 @@ impl Service {
         static COUNTER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let instance = format!("service{}-{number}", std::process::id());
-        let bounds = capabilities.iter();
-        let bounds: Vec<String> = bounds
-            .map(|capability| format!("+{}", capability.to_lowercase()))
-            .collect();
+        let bound = |capability: &String| format!("+{}", capability.to_lowercase());
+        let bounds: Vec<String> = capabilities.iter().map(bound).collect();
         let mut command = chain.relay.command("setpriv");
         command
             .arg(format!("--bounding-set=-all,{}", bounds.join(",")))
@@ -121,25 +119,25 @@ impl Service {
         })
     }
 
-    /// Waits until the daemon says `words`, whatever else it says before.
+    /// Waits for a message with `words`, whatever others arrive before.
     #[track_caller]
-    fn hears(&self, words: &str) {
+    fn expect(&self, words: &str) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while Instant::now() < deadline {
             let mut buffer = [0; 1024];
             let Ok(length) = self.manager.recv(&mut buffer) else {
                 break;
             };
-            let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
-            if said.contains(words) {
+            let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if message.contains(words) {
                 return;
             }
-            heard.push(said);
+            received.push(message);
         }
         let log = self.daemon.as_ref().map(Process::stderr);
         panic!(
-            "no {words:?} in {heard:?}; log: {}",
+            "no {words:?} in {received:?}; log: {}",
             log.unwrap_or_default()
         );
     }
@@ -175,13 +173,13 @@ fn it_is_ready_once_its_rules_are_live_then_alive_reloading_and_stopping() {
     let Some(mut service) = Service::start(&[]) else {
         return;
     };
-    service.hears("READY=1\nSTATUS=Relaying by 1 rule");
+    service.expect("READY=1\nSTATUS=Relaying by 1 rule");
     assert_eq!(service.path_of_rule(), "kernel");
-    service.hears("WATCHDOG=1");
+    service.expect("WATCHDOG=1");
     let more = RULES
+        .trim_start_matches("version = 1\n")
         .replace("cam1", "cam2")
         .replace("239.1.1.1", "239.1.1.2");
-    let more = more.trim_start_matches("version = 1\n");
     fs::write(
         service.directory.path().join("mcr.toml"),
         format!("{RULES}{more}"),
@@ -193,12 +191,12 @@ fn it_is_ready_once_its_rules_are_live_then_alive_reloading_and_stopping() {
         .unwrap()
         .signal(Signal::SIGHUP)
         .unwrap();
-    service.hears("RELOADING=1\nMONOTONIC_USEC=");
-    service.hears("READY=1\nSTATUS=Relaying by 2 rules");
+    service.expect("RELOADING=1\nMONOTONIC_USEC=");
+    service.expect("READY=1\nSTATUS=Relaying by 2 rules");
     let daemon = service.daemon.take().unwrap();
     let finished = daemon.stop(Signal::SIGTERM).unwrap();
     assert!(finished.status.success(), "{finished:?}");
-    service.hears("STOPPING=1");
+    service.expect("STOPPING=1");
 }
 
 #[test]
@@ -206,7 +204,7 @@ fn the_units_capabilities_suffice_for_the_userspace_path_too() {
     let Some(service) = Service::start(&["--path", "userspace", "--workers", "1"]) else {
         return;
     };
-    service.hears("READY=1");
+    service.expect("READY=1");
     assert_eq!(service.path_of_rule(), "userspace");
 }
 
@@ -219,7 +217,7 @@ fn containers_get_what_the_daemon_needs_and_nothing_else() {
     ] {
         assert_eq!(of_container(file, key), given, "{file}");
     }
-    // In a container there is no group to give the socket to.
+    // In a container there is no group that the socket could belong to.
     let mut with_group = given.clone();
     with_group.insert("CHOWN".to_owned());
     assert_eq!(with_group, of_unit());
@@ -235,10 +233,11 @@ fn containers_get_what_the_daemon_needs_and_nothing_else() {
     }
 }
 
-/// Whether a daemon with these powers serves a rule on each path; nothing where none may be started.
+/// Whether a daemon with these capabilities serves a rule on each path; `None` where none may be
+/// started.
 fn serves_both_paths(capabilities: &BTreeSet<String>) -> Option<bool> {
-    let second = RULES.trim_start_matches("version = 1\n");
-    let second = second
+    let second = RULES
+        .trim_start_matches("version = 1\n")
         .replace("cam1", "cam2")
         .replace("239.1.1.1", "239.1.1.2");
     let rules = format!("{RULES}path = \"kernel\"\n{second}path = \"userspace\"\n");

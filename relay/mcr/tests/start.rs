@@ -1,5 +1,5 @@
 //! Starts that fail leave nothing behind, a configuration that cannot be read ends nothing that runs,
-//! and whoever may not ask the daemon is told so.
+//! and a user who may not ask the daemon gets an error that says so.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -79,12 +79,12 @@ impl Bed {
 fn a_start_that_fails_leaves_nothing_behind() {
     let Some(chain) = chain() else { return };
     let taken = chain.relay.run(|| Ok(TcpListener::bind("127.0.0.1:9469")?));
-    let said = start_in_vain(&chain, RULES, &["--listen", "127.0.0.1:9469"]);
-    assert!(said.contains("cannot listen on 127.0.0.1:9469"), "{said}");
+    let error = start_in_vain(&chain, RULES, &["--listen", "127.0.0.1:9469"]);
+    assert!(error.contains("cannot listen on 127.0.0.1:9469"), "{error}");
     drop(taken.unwrap());
 }
 
-/// Found out last of all: everything is joined and held by then.
+/// That is noticed last: everything is joined and held by then.
 #[test]
 fn a_start_whose_rules_do_not_fit_leaves_nothing_behind() {
     let Some(chain) = chain() else { return };
@@ -104,14 +104,15 @@ fn a_start_whose_rules_do_not_fit_leaves_nothing_behind() {
     assert_eq!(checked.status.code(), Some(78), "{}", checked.stdout);
     let room = "17000 routes needed, the kernel path has room for 16384";
     assert!(checked.stderr.contains(room), "{}", checked.stderr);
-    let said = start_in_vain(&chain, &rules, &["--path", "kernel"]);
+    let error = start_in_vain(&chain, &rules, &["--path", "kernel"]);
     assert!(
-        said.contains("17000 routes needed, room for 16384"),
-        "{said}"
+        error.contains("17000 routes needed, room for 16384"),
+        "{error}"
     );
 }
 
-/// Starts a daemon that has to refuse, and expects nothing of it to be left; what it said.
+/// Starts a daemon that has to refuse, and expects nothing of it to be left. Returns its standard
+/// error.
 fn start_in_vain(chain: &Chain, rules: &str, arguments: &[&str]) -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -128,9 +129,9 @@ fn start_in_vain(chain: &Chain, rules: &str, arguments: &[&str]) -> String {
         .args(arguments);
     let finished = process::run(command, Duration::from_secs(60)).unwrap();
     assert_eq!(finished.status.code(), Some(69), "{}", finished.stderr);
-    for left in ["/sys/fs/bpf/mcr", "/run/mcr"] {
-        let left = Path::new(left).join(&instance);
-        assert!(!left.exists(), "{} is left", left.display());
+    for directory in ["/sys/fs/bpf/mcr", "/run/mcr"] {
+        let path = Path::new(directory).join(&instance);
+        assert!(!path.exists(), "{} is left", path.display());
     }
     wait::until("nothing is joined and no process is left", || {
         let joined = chain.relay.ip("maddress show dev veth1").unwrap();
@@ -152,8 +153,7 @@ fn a_broken_configuration_ends_nothing_after_a_crash() {
     fs::write(bed.daemon.config_file(), HALF_A_RULE).unwrap();
     bed.daemon.start_again().unwrap();
     assert_eq!(bed.names(), "cam1\nb\n");
-    let said = "configuration not used, the rules stay: ";
-    bed.wait_for_log(said);
+    bed.wait_for_log("configuration not used, the rules stay: ");
     wait::until("the metric tells", || bed.last_reload_succeeded(0)).unwrap();
     let events = bed.curl("--max-time 1 http://mcr/v1/status");
     assert!(events.contains("\"succeeded\":false"), "{events}");
@@ -247,7 +247,7 @@ fn as_nobody(chain: &Chain, socket: &Path, arguments: &[&str]) -> process::Finis
 }
 
 #[test]
-fn who_may_not_ask_the_daemon_is_told_so_with_status_77() {
+fn a_user_who_may_not_ask_the_daemon_gets_status_77() {
     let Some(bed) = bed(Some(RULES)) else { return };
     let socket = bed.daemon.socket();
     let open = fs::Permissions::from_mode(0o755);
@@ -255,8 +255,8 @@ fn who_may_not_ask_the_daemon_is_told_so_with_status_77() {
     let listed = as_nobody(&bed.chain, &socket, &["list"]);
     assert_eq!(listed.status.code(), Some(77), "{}", listed.stderr);
     let judged = as_nobody(&bed.chain, &socket, &["doctor"]);
-    let said = "not looked at: ";
-    assert!(judged.stdout.contains(said), "{}", judged.stdout);
+    let skipped = "not looked at: ";
+    assert!(judged.stdout.contains(skipped), "{}", judged.stdout);
     assert!(
         judged.stdout.contains("Permission denied"),
         "{}",
@@ -287,10 +287,10 @@ fn files_that_may_not_be_read_are_named_with_the_remedy_and_status_77() {
         &["fleet", "apply", named],
     ] {
         let done = as_nobody(&bed.chain, &bed.daemon.socket(), arguments);
-        let told = (done.status.code(), &*done.stderr);
-        assert_eq!(told.0, Some(77), "{arguments:?}: {told:?}");
+        let stderr = &done.stderr;
+        assert_eq!(done.status.code(), Some(77), "{arguments:?}: {stderr}");
         let words = ["closed.toml: Permission denied", "use sudo"];
-        assert!(words.iter().all(|words| told.1.contains(words)), "{told:?}");
+        assert!(words.iter().all(|words| stderr.contains(words)), "{stderr}");
     }
 }
 

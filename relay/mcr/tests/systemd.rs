@@ -37,7 +37,7 @@ fn config(names: &[&str]) -> String {
     format!("version = 1\n{}", rules.collect::<String>())
 }
 
-/// A host that runs the service, in a network that tells on it.
+/// A host that runs the service, in a network where its leaves are seen.
 struct Host {
     systemd: Systemd,
     chain: Chain,
@@ -107,7 +107,7 @@ impl Host {
             .collect()
     }
 
-    /// Holds a stream against `faults`: each packet arrives, and no leave is on the wire.
+    /// Sends a stream during `faults`, and expects each packet to arrive and no leave on the wire.
     fn loses_nothing(&self, faults: impl FnOnce()) {
         let capture = Capture::start((&self.chain.relay, "veth1"), "igmp").unwrap();
         let group: IpAddr = "239.10.1.0".parse().unwrap();
@@ -119,7 +119,7 @@ impl Host {
         assert_eq!(seen, 0, "leaves in {sent} packets");
     }
 
-    /// Sends about 1,000 packets a second for as long as `work` takes and hands back how many.
+    /// Sends about 1,000 packets a second for as long as `work` takes, and returns how many.
     fn stream_while(&self, work: impl FnOnce()) -> u64 {
         let group: IpAddr = "239.1.1.0".parse().unwrap();
         let from = "10.0.0.1".parse().unwrap();
@@ -184,8 +184,8 @@ fn a_restart_loses_nothing_and_a_stop_stops() {
     host.systemctl("stop mcr");
     assert_eq!(host.property("Result"), "success");
     assert_eq!(host.property("NFileDescriptorStore"), "0");
-    for left in [PINS, "/run/mcr/mcr.sock", "/run/mcr/default"] {
-        assert!(!host.systemd.path(left).exists(), "{left}");
+    for path in [PINS, "/run/mcr/mcr.sock", "/run/mcr/default"] {
+        assert!(!host.systemd.path(path).exists(), "{path}");
     }
     let seen = control.finish().unwrap().count(LEAVES).unwrap();
     assert!(seen > 0, "stopped, or the capture is blind to leaves");
@@ -229,12 +229,12 @@ fn restart_under_load(path: &str) {
     });
     let what = former.map_or("restarts", |_| "upgrades");
     println!("{path}, {what}: missing at least {least}; median {median}; at most {most}");
-    let borne = if path == "kernel" {
+    let tolerated = if path == "kernel" {
         0
     } else {
         u64::from(plan.rate)
     };
-    assert!(missing[19] <= borne, "{missing:?}");
+    assert!(missing[19] <= tolerated, "{missing:?}");
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn what_waits_to_be_confirmed_outlives_a_restart_and_is_undone() {
     assert_eq!(host.rules(), ["cam1", "tried"]);
     host.runs("mcr", &["rollback", "--last", "--yes"]);
     assert_eq!(host.rules(), ["cam1"]);
-    // Whether the daemon is there when its time has come or not.
+    // Whether or not the daemon runs when the time is over.
     host.loses_nothing(|| {
         tried("3s");
         host.systemctl("restart mcr");
@@ -303,7 +303,7 @@ fn packages_restart_and_stop_every_instance() {
         host.runs(inside, &[argument]);
     };
     let each = |property: &str| units.map(|unit| host.systemd.property(unit, property).unwrap());
-    for [configure, upgraded, remove, removed, gone] in [
+    for [configure, upgraded, remove, removed, cleanup] in [
         [
             "deb/postinst",
             "configure",
@@ -323,7 +323,7 @@ fn packages_restart_and_stop_every_instance() {
         assert!(before[0] != after[0] && before[1] != after[1], "{after:?}");
         assert_eq!(each("ActiveState"), ["active", "active"]);
         run(remove, removed);
-        run(gone, removed);
+        run(cleanup, removed);
         assert_eq!(each("ActiveState"), ["inactive", "inactive"]);
         assert_eq!(each("UnitFileState"), ["disabled", "disabled"]);
     }
@@ -378,7 +378,7 @@ fn a_daemon_that_is_killed_or_hangs_is_started_again_and_nothing_is_lost() {
     host.systemctl("start mcr");
     host.wait_until_forwarded();
     host.loses_nothing(|| {
-        // What is stopped neither ends by itself nor by SIGTERM: the watchdog has to.
+        // A stopped process ends neither by itself nor by SIGTERM: the watchdog has to end it.
         for (signal, restarts) in [("KILL", "1"), ("STOP", "2")] {
             host.systemctl(&format!("kill --kill-whom=main --signal={signal} mcr"));
             let again = || {
@@ -400,8 +400,8 @@ fn workers_forward_while_no_daemon_runs_and_end_with_the_unit() {
     let config = config(&["cam1"]).replace("[[rule]]", on_userspace_path);
     host.write("/etc/mcr/mcr.toml", &config);
     let workers = || -> Vec<String> {
-        let found = host.systemd.run("pgrep", &["-f", "mcr worker"]).unwrap();
-        found.stdout.lines().map(str::to_owned).collect()
+        let listed = host.systemd.run("pgrep", &["-f", "mcr worker"]).unwrap();
+        listed.stdout.lines().map(str::to_owned).collect()
     };
     host.systemctl("start mcr");
     host.wait_until_forwarded();

@@ -147,7 +147,7 @@ fn what_went_on_any_line_is_asked_of_the_receiver() {
             format!("--line {line} --line 239.2.1.1%veth0:5001,delay=2ms"),
             5,
         ),
-        // Two lines to one place: all of it twice.
+        // Two lines to one destination: all of it twice.
         (
             "own",
             "sockets",
@@ -211,7 +211,7 @@ fn a_report_that_is_not_one_of_lines_is_refused() {
     let refused = receiver.stop(Signal::SIGINT).unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(refused.stderr.contains("mcr send --line"), "{refused:?}");
-    // The account is there nevertheless.
+    // The report is printed nevertheless.
     assert!(
         refused.stdout.contains("239.1.1.1%veth1:5001"),
         "{refused:?}"
@@ -240,18 +240,18 @@ fn loss_ends_with_status_5() {
             }
             assert!(total.get("unchecked").is_none(), "{method} {framing}");
         }
-        let fewer = pair.receive(&format!(
+        let receiver = pair.receive(&format!(
             "239.1.1.1%veth1:5001 --method {method} --expect 500 --idle 2"
         ));
         pair.send("239.1.1.1%veth0:5001 -c 499 -r 10000");
-        let fewer = fewer.wait(PATIENCE).unwrap();
+        let fewer = receiver.wait(PATIENCE).unwrap();
         assert_eq!(fewer.status.code(), Some(5), "{method}");
         assert!(fewer.stderr.contains("expected 500"), "{fewer:?}");
     }
 }
 
 #[test]
-fn what_the_kernel_refuses_is_told_and_not_counted_as_sent() {
+fn what_the_kernel_refuses_is_reported_and_not_counted_as_sent() {
     let Some(pair) = Pair::new() else { return };
     let sent = pair.send("239.1.1.1%veth0:5001 --method raw -s 9000 -c 3 --json");
     assert_eq!(sent.status.code(), Some(5), "{sent:?}");

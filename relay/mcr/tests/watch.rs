@@ -22,14 +22,14 @@ fn named(name: &str) -> String {
     FILE.replace("cam1", name)
 }
 
-/// Puts a file there as editors do: beside it, then in its place.
+/// Replaces a file as editors do: a new one is written beside it and renamed.
 fn replace(file: &Path, text: &str) {
     let new = file.with_extension("new");
     fs::write(&new, text).unwrap();
     fs::rename(&new, file).unwrap();
 }
 
-/// Follows what happens.
+/// Follows the daemon's events.
 fn follow(bed: &Bed) -> Process {
     let mut command = bed.chain.relay.command(env!("CARGO_BIN_EXE_mcr"));
     command.arg("--socket").arg(bed.daemon.socket());
@@ -38,25 +38,25 @@ fn follow(bed: &Bed) -> Process {
 }
 
 /// Messages of the events of this kind.
-fn told(events: &Process, kind: &str) -> Vec<String> {
+fn reports(events: &Process, kind: &str) -> Vec<String> {
     let text = events.stdout();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let events = whole
+    let all = whole
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let events = events.filter(|event| event["kind"] == kind);
-    events
+    let of_kind = all.filter(|event| event["kind"] == kind);
+    of_kind
         .map(|event| event["message"].as_str().unwrap().to_owned())
         .collect()
 }
 
 #[test]
-fn files_that_say_something_else_are_read_again_however_they_came() {
+fn files_with_other_contents_are_read_again_however_they_are_replaced() {
     let Some(bed) = bed() else { return };
     let file = bed.daemon.config_file();
     bed.daemon.mcr(&CAM2).unwrap();
     replace(&file, &named("replaced"));
-    // What only the socket added goes, as with a reload.
+    // Rules that only the socket added are removed, as by a reload.
     bed.wait_for_list("replaced\n");
     let change = bed.changes().pop().unwrap();
     assert_eq!(change["by"]["via"], "reload", "{change}");
@@ -81,11 +81,10 @@ fn files_that_say_something_else_are_read_again_however_they_came() {
     bed.wait_for_list("one\n");
     swap("two");
     bed.wait_for_list("two\n");
-    let parts = at.join(format!("{}.conf.d", file.file_stem().unwrap().display()));
     let parts = if file.ends_with("mcr.toml") {
         at.join("conf.d")
     } else {
-        parts
+        at.join(format!("{}.conf.d", file.file_stem().unwrap().display()))
     };
     fs::create_dir(&parts).unwrap();
     let part = named("part")
@@ -101,15 +100,18 @@ fn files_that_cannot_be_used_change_nothing_and_are_told_once() {
     let file = bed.daemon.config_file();
     let events = follow(&bed);
     replace(&file, &named("bad/name"));
-    wait::until("it is told", || !told(&events, "reload_failed").is_empty()).unwrap();
-    assert_eq!(bed.listed(), "cam1\n");
-    // One that came later tells that the first was not told again.
-    replace(&file, &named("other/bad"));
-    wait::until("the next is told", || {
-        told(&events, "reload_failed").len() > 1
+    wait::until("it is told", || {
+        !reports(&events, "reload_failed").is_empty()
     })
     .unwrap();
-    let failed = told(&events, "reload_failed");
+    assert_eq!(bed.listed(), "cam1\n");
+    // The next event shows that the first was not reported again.
+    replace(&file, &named("other/bad"));
+    wait::until("the next is told", || {
+        reports(&events, "reload_failed").len() > 1
+    })
+    .unwrap();
+    let failed = reports(&events, "reload_failed");
     assert_eq!(failed.len(), 2, "{failed:?}");
     assert!(
         failed[0].contains("bad/name") && failed[1].contains("other/bad"),
@@ -124,7 +126,7 @@ fn files_that_cannot_be_read_change_nothing_until_they_can() {
     let Some(bed) = bed() else { return };
     let file = bed.daemon.config_file();
     let events = follow(&bed);
-    // A link in its place is there at once, wherever it leads.
+    // A link replaces the file at once, wherever it leads.
     let lead = |to: &str| {
         let link = file.with_extension("link");
         symlink(to, &link).unwrap();
@@ -138,17 +140,17 @@ fn files_that_cannot_be_read_change_nothing_until_they_can() {
     ];
     for (number, (what, spoil)) in ways.into_iter().enumerate() {
         spoil();
-        wait::until(what, || told(&events, "reload_failed").len() > number).unwrap();
+        wait::until(what, || reports(&events, "reload_failed").len() > number).unwrap();
         assert_eq!(bed.listed(), "cam1\n", "{what}");
     }
-    let failed = told(&events, "reload_failed");
+    let failed = reports(&events, "reload_failed");
     assert_eq!(failed.len(), 4, "{failed:?}");
     let name = file.file_name().unwrap().to_str().unwrap();
     assert!(failed.iter().all(|why| why.contains(name)), "{failed:?}");
-    // What was there before is read again, and told, although nothing differs.
+    // The earlier file is read again, which is reported although nothing differs.
     replace(&file, FILE);
-    wait::until("it recovers", || !told(&events, "reloaded").is_empty()).unwrap();
-    let again = told(&events, "reloaded");
+    wait::until("it recovers", || !reports(&events, "reloaded").is_empty()).unwrap();
+    let again = reports(&events, "reloaded");
     assert!(again[0].contains("1 unchanged"), "{again:?}");
     replace(&file, &named("next"));
     bed.wait_for_list("next\n");
@@ -160,15 +162,18 @@ fn what_was_edited_meanwhile_is_read_when_a_change_is_undone() {
     let file = bed.daemon.config_file();
     let events = follow(&bed);
     bed.try_out(&named("tried"), "60s");
-    // What cannot be used is not told either as long as the change waits.
+    // A file that cannot be used is not reported either as long as the change waits.
     replace(&file, &named("bad/name"));
     let uptime = || bed.status()["uptime_seconds"].as_f64().unwrap();
-    let begun = uptime();
-    wait::until("it would have been read", || uptime() > begun + 4.0).unwrap();
+    let start = uptime();
+    wait::until("it would have been read", || uptime() > start + 4.0).unwrap();
     assert_eq!(bed.listed(), "tried\n");
-    assert_eq!(told(&events, "reload_failed"), Vec::<String>::new());
+    assert_eq!(reports(&events, "reload_failed"), Vec::<String>::new());
     bed.daemon.mcr(&["rollback", "--last", "--yes"]).unwrap();
-    wait::until("it is told", || !told(&events, "reload_failed").is_empty()).unwrap();
+    wait::until("it is told", || {
+        !reports(&events, "reload_failed").is_empty()
+    })
+    .unwrap();
     assert_eq!(bed.listed(), "cam1\n");
     replace(&file, &named("edited"));
     bed.wait_for_list("edited\n");
@@ -181,8 +186,8 @@ fn nothing_is_read_while_a_change_waits_to_be_confirmed() {
     bed.try_out(&named("tried"), "60s");
     replace(&file, &named("edited"));
     let uptime = || bed.status()["uptime_seconds"].as_f64().unwrap();
-    let begun = uptime();
-    wait::until("it would have been read", || uptime() > begun + 4.0).unwrap();
+    let start = uptime();
+    wait::until("it would have been read", || uptime() > start + 4.0).unwrap();
     assert_eq!(bed.listed(), "tried\n");
     bed.daemon.mcr(&["confirm"]).unwrap();
     bed.wait_for_list("edited\n");

@@ -1,5 +1,5 @@
-//! Events posted to a web server: in order, again where it failed, and in nobody's way while it is
-//! gone.
+//! Events posted to a web server: in order, again where it failed, and without holding up anything
+//! while it is away.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const CONFIG: &str = "version = 1\n[notify]\nwebhook = \"http://127.0.0.1:8099/hook?a=b\"\n";
 
-/// Answers the first request with 503 and the others with 200; writes down what these said.
+/// Answers the first request with 503 and the others with 200, whose bodies it records.
 const SERVER: &str = r#"
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -44,7 +44,7 @@ fn serve(chain: &Chain, file: &Path) -> Process {
     Process::start(command).unwrap()
 }
 
-fn told(file: &Path) -> Vec<Value> {
+fn posted(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let lines = text
         .split_inclusive('\n')
@@ -54,9 +54,9 @@ fn told(file: &Path) -> Vec<Value> {
         .collect()
 }
 
-fn heard(file: &Path, kind: &str, subject: &str) -> bool {
-    let told = told(file);
-    told.iter()
+fn has_posted(file: &Path, kind: &str, subject: &str) -> bool {
+    posted(file)
+        .iter()
         .any(|event| event["kind"] == kind && event["subject"] == subject)
 }
 
@@ -89,8 +89,11 @@ fn events_reach_a_web_server_in_order_and_wait_for_it_in_bounded_memory() {
     let (input, output) = ("239.1.1.1%veth1:5001", "239.10.1.1%veth2:6001");
     daemon.add("cam1", input, &[output]).unwrap();
     daemon.mcr(&["remove", "cam1"]).unwrap();
-    wait::until("both are told", || heard(&file, "rule_removed", "cam1")).unwrap();
-    let events = told(&file);
+    wait::until("both are told", || {
+        has_posted(&file, "rule_removed", "cam1")
+    })
+    .unwrap();
+    let events = posted(&file);
     let at = |kind: &str| {
         events
             .iter()
@@ -116,10 +119,13 @@ fn events_reach_a_web_server_in_order_and_wait_for_it_in_bounded_memory() {
     daemon.add("last", input, &[output]).unwrap();
     let _server = serve(&chain, &file);
     wait::until_within(4 * wait::PATIENCE, "the newest is told", || {
-        heard(&file, "rule_added", "last")
+        has_posted(&file, "rule_added", "last")
     })
     .unwrap();
-    assert!(!heard(&file, "rule_added", "gone0"), "the oldest made room");
+    assert!(
+        !has_posted(&file, "rule_added", "gone0"),
+        "the oldest made room"
+    );
     let sent = metric(&daemon, &chain, "mcr_webhook_sent_events_total");
-    assert!(sent as usize >= told(&file).len() - 1, "{sent}");
+    assert!(sent as usize >= posted(&file).len() - 1, "{sent}");
 }

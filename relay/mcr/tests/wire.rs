@@ -80,8 +80,8 @@ fn json(finished: &Finished) -> Value {
 /// The limits of a step as one text.
 fn limits(step: &Value) -> String {
     let limits = step["limits"].as_array().unwrap().iter();
-    let limits: Vec<&str> = limits.map(|limit| limit.as_str().unwrap()).collect();
-    limits.join("; ")
+    let texts: Vec<&str> = limits.map(|limit| limit.as_str().unwrap()).collect();
+    texts.join("; ")
 }
 
 #[test]
@@ -119,11 +119,11 @@ fn rates_and_groups_agree_with_what_was_counted() {
         );
         assert!(!size["probes"].as_array().unwrap().is_empty());
     }
-    let groups = report["groups"].as_array().unwrap().iter();
-    let groups: Vec<&Value> = groups.map(|step| &step["groups"]).collect();
+    let steps = report["groups"].as_array().unwrap().iter();
+    let groups: Vec<&Value> = steps.map(|step| &step["groups"]).collect();
     assert_eq!(groups, [1, 2, 4]);
     assert_eq!(report["group_capacity"], 4, "{report}");
-    // The law of accounts, and nothing that came from anywhere else.
+    // Every packet is accounted for, and none came from anywhere else.
     let rule = wire.bed.daemon.rule("cam1").unwrap();
     assert!(rule.dropped.values().all(|dropped| *dropped == 0));
     for output in &rule.outputs {
@@ -139,14 +139,14 @@ fn what_the_relay_drops_is_found_as_loss_and_named() {
     wire.bed.daemon.mcr(&rule).unwrap();
     let _verifier = wire.verifier("239.10.1.1%veth3:6001");
     let load = "239.1.1.1%veth0:5001 --rate 4000 --sizes 64";
-    let told = wire.measure(&format!("{load} --relay-socket {}", wire.socket()));
-    let size = &json(&told)["throughput"][0];
+    let measured = wire.measure(&format!("{load} --relay-socket {}", wire.socket()));
+    let size = &json(&measured)["throughput"][0];
     let rate = size["zero_loss_pps"].as_f64().unwrap();
     // A limit lets a burst through, which is much of a short trial.
     assert!(rate < 3000.0, "{size}");
-    let said = limits(size);
-    assert!(said.contains("relay: rule cam1: rate_limited"), "{said}");
-    assert!(!said.contains("counted by neither"), "{said}");
+    let text = limits(size);
+    assert!(text.contains("relay: rule cam1: rate_limited"), "{text}");
+    assert!(!text.contains("counted by neither"), "{text}");
     // Each missing copy is one that the relay counted.
     let lossy = &size["lossy"];
     let of_trial = |key: &str| lossy[key].as_u64().unwrap();
@@ -154,10 +154,10 @@ fn what_the_relay_drops_is_found_as_loss_and_named() {
     let drops = lossy["drops"].as_array().unwrap();
     let relays = drops.iter().find(|drop| drop["at"] == "relay").unwrap();
     assert_eq!(relays["copies"], missing, "{lossy}");
-    // Without the relay's own word all that is known is that neither end has them.
-    let untold = wire.measure(load);
-    let said = limits(&json(&untold)["throughput"][0]);
-    assert!(said.contains("counted by neither"), "{said}");
+    // Without the relay's counters it is only certain that neither end has them.
+    let unexplained = wire.measure(load);
+    let text = limits(&json(&unexplained)["throughput"][0]);
+    assert!(text.contains("counted by neither"), "{text}");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn whoever_else_connects_holds_up_nobody() {
     let Some(wire) = Wire::new() else { return };
     wire.bed.add();
     let verifier = wire.verifier("239.10.1.1%veth3:6001");
-    for (said, answer) in [
+    for (request, answer) in [
         ("GET / HTTP/1.1\r\n\r\n".to_owned(), "not understood"),
         ("{\"hello\":{\"version\":99}}\n".to_owned(), "version 99"),
         (
@@ -211,19 +211,19 @@ fn whoever_else_connects_holds_up_nobody() {
         ),
     ] {
         let mut stream = wire.connect();
-        // It may be closed before all is said.
-        let _ = stream.write_all(said.as_bytes());
+        // The connection may be closed before all is written.
+        let _ = stream.write_all(request.as_bytes());
         let _ = stream.shutdown(Shutdown::Write);
         let mut got = Vec::new();
         let _ = stream.read_to_end(&mut got);
-        let told = || verifier.stderr().contains(answer);
-        wait::until(&format!("the verifier says {answer:?}"), told).unwrap();
+        let has_logged = || verifier.stderr().contains(answer);
+        wait::until(&format!("the verifier says {answer:?}"), has_logged).unwrap();
     }
     // Half a line, and silence; the hello's time limit is not over yet.
     let mut half = wire.connect();
     half.write_all(b"{\"hel").unwrap();
     let _silent = wire.connect();
-    // Somebody who has said hello keeps the turn until he goes.
+    // A client that has said hello keeps the turn until it disconnects.
     let mut first = wire.connect();
     first.write_all(b"{\"hello\":{\"version\":1}}\n").unwrap();
     let mut byte = [0];
@@ -249,8 +249,8 @@ fn a_generator_that_dies_in_a_trial_leaves_nothing_behind() {
     let generator = wire.generator(&format!("{load} --seconds 600"));
     wait::until("a long trial goes on", || rule().received.packets > 800).unwrap();
     generator.stop(Signal::SIGKILL).unwrap();
-    let told = || verifier.stderr().contains("in the middle of a trial");
-    wait::until("the verifier has noticed", told).unwrap();
+    let has_noticed = || verifier.stderr().contains("in the middle of a trial");
+    wait::until("the verifier has noticed", has_noticed).unwrap();
     // While it counts, packets go no further than its program: a socket gets them again.
     let mut receiver = wire.bed.chain.sink.command(env!("CARGO_BIN_EXE_mcr"));
     receiver.args(["receive", "239.10.1.1%veth3:6001", "--expect", "100"]);
@@ -300,7 +300,7 @@ fn what_is_wrong_is_named() {
             4,
             "/nowhere",
         ),
-        // One of the two places is not relayed to.
+        // One of the verifier's two endpoints is not relayed to.
         (format!("239.1.1.1%veth0:5001 {at}"), 5, "1 of 2 places"),
     ] {
         let refused = wire.generator(&arguments).wait(PATIENCE).unwrap();

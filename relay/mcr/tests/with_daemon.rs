@@ -30,12 +30,12 @@ fn tables_are_whole_on_a_terminal_that_says_0_columns() {
     let mcr = lab::binary::mcr().unwrap().display().to_string();
     let on_terminal = |command: &str| {
         let mut socat = Command::new("socat");
-        // A terminal that nobody has given a size.
+        // A terminal without a size.
         let run = format!("EXEC:\"{command}\",pty,setsid,ctty,raw,echo=0");
         socat.args(["-t", "5", &run, "STDIO"]).env("NO_COLOR", "1");
         socat.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut running = socat.spawn().unwrap();
-        // Held open: at its end socat would hang the terminal up.
+        // Kept open: at its end socat would hang up the terminal.
         let held = running.stdin.take();
         let mut text = String::new();
         running
@@ -83,7 +83,7 @@ fn status_shows_paths_features_and_rules_by_state() {
 }
 
 #[test]
-fn a_rule_comes_is_shown_and_goes() {
+fn a_rule_is_added_shown_and_removed() {
     let Some(bed) = Bed::new(None, &[]) else {
         return;
     };
@@ -252,12 +252,12 @@ fn piped(bed: &Bed, arguments: &[&str], text: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn said(bytes: &[u8]) -> &str {
+fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
 #[test]
-fn many_rules_come_and_go_through_standard_input_all_or_none() {
+fn many_rules_are_added_and_removed_through_standard_input_all_or_none() {
     let Some(bed) = Bed::new(None, &[]) else {
         return;
     };
@@ -265,8 +265,8 @@ fn many_rules_come_and_go_through_standard_input_all_or_none() {
                  239.1.1.1%veth1:5001 239.10.1.1%veth2:6001 --name a --limit 5000pps  # capped\n\
                  239.1.1.2%veth1:5001 239.10.1.2%veth2:6001,ttl=9 10.0.1.2:7000 --name b\n";
     let added = piped(&bed, &["add", "-"], lines);
-    assert_eq!(said(&added.stderr), "");
-    assert_eq!(said(&added.stdout), "a\nb\n");
+    assert_eq!(text(&added.stderr), "");
+    assert_eq!(text(&added.stdout), "a\nb\n");
     let rules = bed.json(&["list", "--json"]);
     assert_eq!(rules["rules"][0]["limit"], "5000pps");
     assert_eq!(
@@ -289,33 +289,33 @@ fn many_rules_come_and_go_through_standard_input_all_or_none() {
         "--nmae",
     ] {
         assert!(
-            said(&refused.stderr).contains(words),
+            text(&refused.stderr).contains(words),
             "{}",
-            said(&refused.stderr)
+            text(&refused.stderr)
         );
     }
     for beside in [&["--path", "kernel"][..], &["extra"], &["--limit", "5pps"]] {
         let arguments = [&["add", "-"], beside].concat();
         let refused = piped(&bed, &arguments, lines);
         assert_eq!(refused.status.code(), Some(2), "{beside:?}");
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(said.contains("beside -: write it on the lines"), "{said}");
+        let error = text(&refused.stderr);
+        assert!(error.contains("beside -: write it on the lines"), "{error}");
     }
     let none = piped(&bed, &["add", "-"], "# nothing\n");
     assert_eq!(none.status.code(), Some(2));
     assert_eq!(bed.daemon.mcr(&["list", "-o", "name"]).unwrap(), "a\nb\n");
 
     let there = piped(&bed, &["add", "-"], lines);
-    assert_eq!(there.status.code(), Some(3), "{}", said(&there.stderr));
+    assert_eq!(there.status.code(), Some(3), "{}", text(&there.stderr));
     let removed = piped(&bed, &["remove", "-"], "b\na\n");
-    assert!(removed.status.success(), "{}", said(&removed.stderr));
+    assert!(removed.status.success(), "{}", text(&removed.stderr));
     assert_eq!(bed.json(&["list", "--json"])["rules"], json!([]));
 
     let applied = piped(&bed, &["apply", "-"], RULES);
-    assert_eq!(said(&applied.stdout), "+ cam1\n+ cam2\n0 unchanged\n");
+    assert_eq!(text(&applied.stdout), "+ cam1\n+ cam2\n0 unchanged\n");
     let unknown = piped(&bed, &["diff", "-"], "version = 1\nrules = 1\n");
     assert_eq!(unknown.status.code(), Some(78));
-    assert!(said(&unknown.stderr).contains("standard input:2"));
+    assert!(text(&unknown.stderr).contains("standard input:2"));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn forms_of_lists_are_for_people_scripts_and_wide_screens() {
 }
 
 #[test]
-fn tables_fit_the_terminal_and_watching_looks_again() {
+fn tables_fit_the_terminal_and_watching_draws_them_again() {
     let long = RULES.replace(
         "cam1",
         "a-rule-with-a-name-of-a-length-that-nobody-expects-61-letters",
@@ -352,8 +352,8 @@ fn tables_fit_the_terminal_and_watching_looks_again() {
         "stats --watch --interval 0.2",
         "show cam2 -w",
     ] {
-        let socket = bed.daemon.socket();
-        let socket = socket.display();
+        let path = bed.daemon.socket();
+        let socket = path.display();
         let line = format!("stty cols 80; exec timeout 2 {binary} --socket {socket} {subcommand}");
         let mut script = Command::new("script");
         script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
@@ -364,9 +364,9 @@ fn tables_fit_the_terminal_and_watching_looks_again() {
             let widest = text.lines().map(|line| visible(line.trim_end())).max();
             assert!(widest <= Some(80), "{subcommand}: {widest:?}: {text}");
         }
-        let looks = text.matches("\x1b[2J").count();
+        let redraws = text.matches("\x1b[2J").count();
         if subcommand.contains("-w") {
-            assert!(looks >= 2, "{subcommand}: {looks} looks");
+            assert!(redraws >= 2, "{subcommand}: {redraws} looks");
         }
     }
 }
@@ -391,8 +391,8 @@ fn export_is_a_configuration_that_applies_unchanged() {
     let text = bed.daemon.mcr(&["export"]).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &text).unwrap();
-    let file = file.path().to_str().unwrap();
-    let diff = bed.json(&["diff", file, "--json"]);
+    let path = file.path().to_str().unwrap();
+    let diff = bed.json(&["diff", path, "--json"]);
     assert_eq!(
         (
             &diff["added"],
@@ -402,7 +402,7 @@ fn export_is_a_configuration_that_applies_unchanged() {
         ),
         (&json!([]), &json!([]), &json!([]), &json!(2))
     );
-    bed.daemon.mcr(&["apply", file]).unwrap();
+    bed.daemon.mcr(&["apply", path]).unwrap();
     assert_eq!(bed.daemon.mcr(&["export"]).unwrap(), text);
 }
 
@@ -425,17 +425,12 @@ fn apply_makes_the_difference_and_a_dry_run_does_not() {
     };
     expected(&bed.json(&["apply", path, "--dry-run", "--json"]));
     let diff = |arguments: &[&str]| {
-        let diff = bed.daemon.client(&[&["diff"], arguments].concat()).unwrap();
-        assert_eq!(
-            diff.status.code(),
-            Some(1),
-            "{arguments:?}: {}",
-            diff.stderr
-        );
-        diff.stdout
+        let ran = bed.daemon.client(&[&["diff"], arguments].concat()).unwrap();
+        assert_eq!(ran.status.code(), Some(1), "{arguments:?}: {}", ran.stderr);
+        ran.stdout
     };
-    let told = serde_json::from_str(&diff(&[path, "--json"])).unwrap();
-    expected(&told);
+    let change = serde_json::from_str(&diff(&[path, "--json"])).unwrap();
+    expected(&change);
     let lines = [
         "- cam2",
         "+ cam3",
