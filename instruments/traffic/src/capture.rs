@@ -20,7 +20,7 @@ pub use self::skipped::Skipped;
 /// Longer than any packet block of a sane capture (the largest snapshot length is 262,144).
 const READ_BYTES: usize = 1 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
-/// What a pcapng file begins with, in either byte order.
+/// The first bytes of a pcapng file, in either byte order.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// A capture, wholly in memory.
@@ -60,7 +60,7 @@ pub enum Error {
     Format {
         /// The file.
         path: PathBuf,
-        /// What the parser found.
+        /// The parser's reason.
         reason: String,
     },
     /// The capture holds nothing to send.
@@ -95,7 +95,7 @@ impl Capture {
     /// Reads a capture; it may hold no datagram at all.
     ///
     /// # Errors
-    /// What is wrong with it, if it is not a capture or damaged.
+    /// The reason, if it is not a capture or is damaged.
     pub fn read(from: impl Read + Send) -> Result<Self, String> {
         Reader::default().read(from).map(|reader| reader.capture)
     }
@@ -105,16 +105,15 @@ impl Capture {
     /// # Errors
     /// If the file cannot be read.
     pub fn frames(path: &Path) -> Result<Vec<Vec<u8>>, Error> {
-        let reader = Reader {
+        let empty = Reader {
             frames: Some(Vec::new()),
             ..Reader::default()
         };
-        let read = reader.read(opened(path)?);
-        let read = read.map_err(|reason| Error::Format {
+        let reader = empty.read(opened(path)?).map_err(|reason| Error::Format {
             path: path.to_owned(),
             reason,
         })?;
-        Ok(read.frames.unwrap_or_default())
+        Ok(reader.frames.unwrap_or_default())
     }
 
     /// Number of datagrams.
@@ -145,14 +144,14 @@ fn opened(path: &Path) -> Result<File, Error> {
     })
 }
 
-/// What the blocks read so far say about those that follow.
+/// What the blocks read so far define for those that follow.
 #[derive(Default)]
 struct Reader {
     capture: Capture,
     flows: HashMap<SocketAddr, usize>,
     interfaces: Vec<Interface>,
     start_ns: Option<u64>,
-    /// Whole packets with Ethernet headers, where somebody wants those.
+    /// Whole packets with Ethernet headers, where those are requested instead of datagrams.
     frames: Option<Vec<Vec<u8>>>,
 }
 
@@ -163,9 +162,9 @@ struct Interface {
     offset_seconds: i64,
 }
 
-/// Says whether the next block is shorter than the type and the two lengths around it, which the
-/// parser does not look at for every type of block. In either byte order: who reads the length of
-/// such a block the other way round gets more than is ever read at once.
+/// Returns whether the next block is shorter than its type and its two length fields, which the
+/// parser does not check for every type of block. Works in either byte order: read the other way
+/// round, the length of such a block exceeds what is ever read at once.
 fn is_too_short(block: &[u8]) -> bool {
     let length = block.get(4..8).and_then(|bytes| bytes.first_chunk());
     let least = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes).min(u32::from_be_bytes(*bytes));
@@ -249,8 +248,8 @@ impl Reader {
         if let Some(frames) = &mut self.frames {
             return frames.extend(datagram::framed(link, frame));
         }
-        let (destination, payload) = match datagram::find(link, frame) {
-            Ok(found) => found,
+        let (destination, payload) = match datagram::parse(link, frame) {
+            Ok(parsed) => parsed,
             Err(reason) => return self.capture.skipped.count(reason),
         };
         let capture = &mut self.capture;
@@ -272,8 +271,8 @@ impl Reader {
     }
 }
 
-/// Timestamp units per second, by `if_tsresol`: a negative power of 10, or with the upper bit of 2,
-/// which the parser's own reading of it leaves out.
+/// Timestamp units per second, by `if_tsresol`: a negative power of 10 or, with the upper bit set,
+/// of 2, which the parser's own conversion ignores.
 fn resolution(tsresol: u8) -> u64 {
     let exponent = u32::from(tsresol & 0x7f);
     let base: u64 = if tsresol & 0x80 == 0 { 10 } else { 2 };

@@ -1,5 +1,5 @@
 //! Frames as a driver delivers them, whole and without an skb: a program makes and stamps them, another
-//! redirects all of them at XDP, others count what comes at a sink.
+//! redirects all of them at XDP, others count what arrives at a sink.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,14 +19,14 @@ static OBJECT: &[u8] = bpf::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/dr
 
 /// Width of a step of latency.
 const STEP_NS: u64 = 250;
-/// Bytes of a frame's headers that the program keeps of each stream.
-const KEPT: usize = 48;
-/// Streams that there is room for.
+/// Bytes of frame headers that the program stores for each stream.
+const HEADER_BYTES: usize = 48;
+/// Capacity in streams.
 pub const STREAMS: u16 = 1024;
-/// Frames that come at once, as NAPI has it; paced ones come in fewer.
+/// Frames of a batch, as in NAPI; paced batches are smaller.
 const BATCH: u32 = 64;
 const PACED_BATCH: u32 = 8;
-/// More than any core makes in a second.
+/// More packets per second than any core generates.
 const MOST_PPS: f64 = 4_000_000.0;
 
 /// `struct turn` of the program, in its order.
@@ -42,7 +42,7 @@ struct Turn {
     sent: u64,
 }
 
-/// Counts multicast at an interface; what is counted goes no further.
+/// Counts multicast at an interface; counted packets go no further.
 #[derive(Debug)]
 pub struct Sink {
     arrived: Array<u64>,
@@ -51,7 +51,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Begins to count at an interface of the calling thread's network namespace, at XDP or at tc.
+    /// Starts to count at an interface of the calling thread's network namespace, at XDP or at tc.
     ///
     /// # Errors
     ///
@@ -75,12 +75,12 @@ impl Sink {
         self.arrived.read(0)
     }
 
-    /// Forgets the latencies so far.
+    /// Resets the latencies.
     pub fn forget(&self) {
         (0..self.latencies.len()).for_each(|step| self.latencies.write(step, &0));
     }
 
-    /// From the making of each frame until it was counted, right to a quarter of a microsecond.
+    /// Time from generating each frame to counting it, accurate to a quarter of a microsecond.
     pub fn latency(&self) -> Summary {
         let mut latency = Latency::new(3);
         let counted = (0..self.latencies.len()).map(|step| (step, self.latencies.read(step)));
@@ -93,8 +93,8 @@ impl Sink {
     }
 }
 
-/// Redirects all that comes by an interface of the calling thread's network namespace to the one of index
-/// 3000, as long as what is returned is held.
+/// Redirects all packets that arrive at an interface of the calling thread's network namespace to the
+/// interface of index 3000, until the returned link is dropped.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ pub fn redirect(ifindex: u32) -> Result<OwnedFd, Error> {
     bpf::xdp::attach_while_held(program.as_fd(), ifindex)
 }
 
-/// Makes frames of some streams, which take turns, and sends them by one interface.
+/// Generates frames of several streams in turn and sends them through one interface.
 #[derive(Debug)]
 pub struct Source {
     program: OwnedFd,
@@ -129,12 +129,12 @@ impl Source {
         let mut object = Object::load(OBJECT, &[], None)?;
         let frames = object.array("frames")?;
         for (stream, to) in (0..).zip(groups) {
-            let mut kept = [0_u64; KEPT / 8];
+            let mut header = [0_u64; HEADER_BYTES / 8];
             let frame = frame(source, *to, size);
-            for (word, bytes) in kept.iter_mut().zip(frame.as_chunks().0) {
+            for (word, bytes) in header.iter_mut().zip(frame.as_chunks().0) {
                 *word = u64::from_ne_bytes(*bytes);
             }
-            frames.write(stream, &kept);
+            frames.write(stream, &header);
         }
         let frame = groups.first().map(|to| frame(source, *to, size));
         Ok(Self {
@@ -150,7 +150,7 @@ impl Source {
         })
     }
 
-    /// Sends for so long, from the calling thread's core, with so many packets of each stream a second.
+    /// Sends for `length` from the calling thread's core, at `rate_pps` for each stream or unpaced.
     ///
     /// # Errors
     ///
@@ -165,9 +165,9 @@ impl Source {
             ..self.turn
         };
         self.turns.write(0, &turn);
-        let count = rate.unwrap_or(MOST_PPS) * length.as_secs_f64();
+        let planned = rate.unwrap_or(MOST_PPS) * length.as_secs_f64();
         let batch = rate.map_or(BATCH, |_| PACED_BATCH);
-        let count = (count as u32).next_multiple_of(batch);
+        let count = (planned as u32).next_multiple_of(batch);
         live::run(self.program.as_fd(), &self.frame, 0, (count, batch))?;
         let packets = self.turns.read(0).sent;
         let seconds = length.as_secs_f64();
@@ -181,7 +181,7 @@ impl Source {
     }
 }
 
-/// A stream's frame, whose payload begins with a stamp of no time.
+/// A stream's frame, whose payload begins with an unset timestamp.
 fn frame(source: SocketAddr, to: SocketAddr, size: usize) -> Vec<u8> {
     let mut payload = vec![0; size];
     payload[8..16].fill(0xff);

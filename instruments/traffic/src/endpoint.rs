@@ -1,4 +1,4 @@
-//! Where streams go and come from: endpoints resolved to single addresses and ports.
+//! Destinations and sources of streams: endpoints resolved to single addresses and ports.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,7 +7,7 @@ use rules::endpoint::Endpoint;
 use rules::net::{Ports, Prefix};
 use thiserror::Error;
 
-/// The most streams one endpoint may stand for: each takes a socket.
+/// The most streams one endpoint may cover: each takes a socket.
 pub const MOST_STREAMS: u64 = 65_536;
 
 /// One destination of the generator: one stream.
@@ -15,7 +15,7 @@ pub const MOST_STREAMS: u64 = 65_536;
 pub struct Destination {
     /// Group or unicast address, and port.
     pub address: SocketAddr,
-    /// Interface to leave by; the routing table decides where none is named.
+    /// Egress interface; the routing table decides where none is named.
     pub interface: Option<String>,
 }
 
@@ -28,7 +28,7 @@ pub struct Listen {
     pub addresses: Vec<SocketAddr>,
     /// Interface to receive on.
     pub interface: Option<String>,
-    /// Senders to take, for (S,G); empty for any.
+    /// Accepted senders, for (S,G); empty for any.
     pub sources: Vec<IpAddr>,
 }
 
@@ -41,13 +41,13 @@ pub enum Error {
     /// A destination with sources.
     #[error("{0}: a destination has no sources; give the source address with --source")]
     Sources(Endpoint),
-    /// Senders of what comes to an address of this host.
+    /// Sources given for a unicast address of this host.
     #[error("{0}: only of groups a receiver takes some sources alone; leave them out")]
     SourcesOfAddress(Endpoint),
-    /// Every address of an interface is no destination.
+    /// A destination that means every address of an interface.
     #[error("{0}: nothing can be sent to unicast; name an address")]
     EveryAddress(Endpoint),
-    /// Streams are counted from a range.
+    /// Several streams that start from a range.
     #[error("{0}: streams count up from one group and port, not from a range")]
     Range(Endpoint),
     /// Too many streams, or past the last port or address.
@@ -120,9 +120,9 @@ impl Listen {
     }
 }
 
-/// Counts `streams` endpoints up from `first`: group and port together, IPv4 groups passing over
-/// the last octets 0 and 255, so that stream 255 from 239.1.1.1:5001 on is 239.1.2.1:5255. For a
-/// unicast address only the port counts. One stream is `first` itself, be it a range or not.
+/// Counts `streams` endpoints up from `first`: group and port together, IPv4 groups skip the
+/// last octets 0 and 255, so that stream 255 from 239.1.1.1:5001 on is 239.1.2.1:5255. For a
+/// unicast address only the port counts. A single stream is `first` itself, even if that is a range.
 ///
 /// # Errors
 /// If `first` is a range, or the streams run past the last port.
@@ -155,11 +155,11 @@ fn address_of(first: IpAddr, number: u32) -> Option<IpAddr> {
             let (high, low) = (group.to_bits() >> 8, group.to_bits() & 0xff);
             // Counting starts at octet 1 wherever the first one is usable at all.
             let usable = (1..=254).contains(&low);
-            let place = (low - u32::from(usable)).checked_add(number)?;
+            let offset = (low - u32::from(usable)).checked_add(number)?;
             let (carry, low) = if usable {
-                (place / 254, place % 254 + 1)
+                (offset / 254, offset % 254 + 1)
             } else {
-                (place / 256, place % 256)
+                (offset / 256, offset % 256)
             };
             let bits = (u64::from(high) + u64::from(carry)) << 8 | u64::from(low);
             let next = Ipv4Addr::from_bits(u32::try_from(bits).ok()?);
@@ -196,7 +196,7 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, Error> {
     Ok((0..hosts).flat_map(ports).collect())
 }
 
-/// Raises the limit on open descriptors, as far as the process may, to hold `wanted` and some.
+/// Raises the limit on open descriptors, as far as the process may, to `wanted` and some spare.
 pub(crate) fn raise_descriptor_limit(wanted: usize) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let wanted = wanted as u64 + 64;

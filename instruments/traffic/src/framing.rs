@@ -1,8 +1,8 @@
-//! What stands in a UDP payload around the generator's own header: nothing, RTP, MPEG-TS, both, or
-//! the header of an exchange's feed.
+//! What surrounds the generator's own header in a UDP payload: nothing, RTP, MPEG-TS, both, or the
+//! header of an exchange's feed.
 //!
-//! The generator writes it, the receiver finds its way through it and reads the sequence numbers
-//! of other tools' streams. RTP: RFC 3550; MPEG-TS in RTP: RFC 2250; TS packets: ISO/IEC 13818-1;
+//! The generator writes it; the receiver parses it and reads the sequence numbers of other tools'
+//! streams. RTP: RFC 3550; MPEG-TS in RTP: RFC 2250; TS packets: ISO/IEC 13818-1;
 //! MoldUDP64: Nasdaq, version 1.00; MDP 3.0: CME Globex, binary packet header.
 
 use clap::ValueEnum;
@@ -18,7 +18,7 @@ const MOLD_BYTES: usize = 10 + 8 + 2 + 2;
 /// Sequence number and sending time of an MDP 3.0 packet, both little-endian.
 const MDP_BYTES: usize = 4 + 8;
 
-/// How a payload is framed, as the command line has it.
+/// How a payload is framed, as on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Framing {
     /// Nothing
@@ -36,17 +36,17 @@ pub enum Framing {
     Mdp3,
 }
 
-/// The number that a payload carries in its framing, and whose it is.
+/// The sequence number that a payload carries in its framing, and its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     /// RTP's synchronisation source, MoldUDP64's session; the lower 16 bits are the stream's.
     pub sender: u32,
-    /// The number, of which the framing carries as many bits as it has.
+    /// The number; the framing carries as many of its low bits as fit.
     pub number: u64,
 }
 
 impl Label {
-    /// Numbered as the generator's own header is, from 0.
+    /// Numbers a packet as the generator's own header does, from 0.
     pub fn of(stamp: &Stamp) -> Self {
         Self {
             sender: u32::from(stamp.run) << 16 | (stamp.stream & 0xffff),
@@ -56,7 +56,7 @@ impl Label {
 }
 
 impl Framing {
-    /// All of them, those first that cost the least to tell.
+    /// All of them, the cheapest to recognise first.
     pub(crate) const ALL: [Self; 6] = [
         Self::Own,
         Self::Rtp,
@@ -66,12 +66,12 @@ impl Framing {
         Self::Mdp3,
     ];
 
-    /// Says whether it has numbers of its own.
+    /// Returns whether it has its own numbers.
     pub const fn is_numbered(self) -> bool {
         !matches!(self, Self::Own | Self::Ts)
     }
 
-    /// The number of the first packet, unless the run says otherwise.
+    /// The number of the first packet, unless the run sets another.
     pub const fn first_number(self) -> u64 {
         match self {
             Self::Moldudp64 | Self::Mdp3 => 1,
@@ -88,7 +88,7 @@ impl Framing {
         }
     }
 
-    /// The sizes that can be framed so, in words.
+    /// The payload sizes that fit this framing, as text.
     pub(crate) fn sizes(self) -> &'static str {
         match self {
             Self::Own => "mcr's header needs 32 bytes, and UDP takes 65507",
@@ -100,7 +100,7 @@ impl Framing {
         }
     }
 
-    /// Says whether a payload of `size` bytes can be framed so.
+    /// Returns whether a payload of `size` bytes fits this framing.
     pub fn fits(self, size: usize) -> bool {
         let framed = size.saturating_sub(self.ts_offset());
         match self {
@@ -123,7 +123,7 @@ impl Framing {
         }
     }
 
-    /// Says whether the bytes behind the own header are the same in every payload of one size.
+    /// Returns whether the bytes behind the own header are the same in every payload of one size.
     pub(crate) const fn has_constant_body(self) -> bool {
         !matches!(self, Self::Ts | Self::RtpTs)
     }
@@ -166,8 +166,8 @@ fn write_mold(payload: &mut [u8], label: &Label) {
     let message = (payload.len() - MOLD_BYTES) as u16;
     let header = &mut payload[..MOLD_BYTES];
     header[..2].copy_from_slice(b"M0");
-    for (place, digit) in header[2..10].iter_mut().enumerate() {
-        let nibble = (label.sender >> (28 - 4 * place)) & 0xf;
+    for (index, digit) in header[2..10].iter_mut().enumerate() {
+        let nibble = (label.sender >> (28 - 4 * index)) & 0xf;
         *digit = b"0123456789ABCDEF"[nibble as usize];
     }
     header[10..18].copy_from_slice(&label.number.to_be_bytes());
@@ -192,7 +192,7 @@ fn write_ts(packets: &mut [u8], sequence: u64) {
     }
 }
 
-/// What the receiver found around a payload.
+/// A payload's framing as the receiver recognised it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framed<'a> {
     /// How it is framed.
@@ -203,7 +203,7 @@ pub struct Framed<'a> {
     pub ts: Option<&'a [u8]>,
 }
 
-/// Says how `payload` is framed, going by what stands in it.
+/// Recognises how `payload` is framed from its content.
 pub fn recognise(payload: &[u8]) -> Framed<'_> {
     let (rtp, rest) = match read_rtp(payload) {
         Some((rtp, rest)) => (Some(rtp), rest),
@@ -234,7 +234,7 @@ fn is_ts(bytes: &[u8]) -> bool {
             .all(|packet| packet[0] == mpeg_ts::SYNC)
 }
 
-/// Reads an RTP header and hands back what follows its contributors and extension.
+/// Reads an RTP header and returns what follows its contributors and extension.
 fn read_rtp(payload: &[u8]) -> Option<(rtp::Header, &[u8])> {
     rtp::Header::read(payload).zip(rtp::media(payload))
 }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn each_framing_is_recognised_again() {
+    fn each_framing_is_recognised() {
         for framing in [Framing::Rtp, Framing::Ts, Framing::RtpTs] {
             let mut payload = vec![0; framing.usual_size()];
             framing.write(&mut payload, &stamp(70_000), &Label::of(&stamp(70_000)));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn feeds_are_numbered_as_their_exchanges_say() {
+    fn feeds_are_numbered_as_their_exchanges_specify() {
         let label = Label {
             sender: 0xabcd_0001,
             number: 0x1_0203_0405,

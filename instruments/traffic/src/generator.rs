@@ -1,7 +1,7 @@
 //! The generator: paces packets by their due times and hands them to the kernel in batches.
 //!
-//! Single-threaded; one run per thread. What it does when it falls behind: it sends what is due as
-//! fast as it can, with the due times unchanged.
+//! Single-threaded; one run per thread. When it falls behind, it sends what is due as fast as it
+//! can, with the due times unchanged.
 
 mod compose;
 mod error;
@@ -39,7 +39,7 @@ use crate::report::SendReport;
 /// How far past its duration a run may go to send what was due within it, in nanoseconds.
 const GRACE_NS: u64 = 100_000_000;
 
-/// What others may watch and do while a run goes on.
+/// Lets other threads watch and stop a run in progress.
 #[derive(Debug, Default)]
 pub struct Control {
     /// Set to end the run early; it then reports as usual.
@@ -48,10 +48,10 @@ pub struct Control {
     pub sent: AtomicU64,
 }
 
-/// Sends as `options` say, until their count, their duration or `control.stop`.
+/// Sends as `options` specify, until their count, their duration or `control.stop`.
 ///
 /// # Errors
-/// What stands in the way of starting; errors of single packets are counted instead.
+/// Whatever prevents the start; errors of single packets are counted instead.
 pub fn run(options: &Options, control: &Control) -> Result<SendReport, Error> {
     options.validate()?;
     if let Some(cpu) = options.cpu {
@@ -68,7 +68,8 @@ pub fn run(options: &Options, control: &Control) -> Result<SendReport, Error> {
     Ok(run.drive())
 }
 
-/// How many packets a run sends if nothing ends it early and no fault takes any; `None` where only an interruption does.
+/// How many packets a run sends if nothing ends it early and no fault drops any; `None` where only an
+/// interruption ends it.
 pub fn planned_packets(options: &Options) -> Option<u64> {
     Plan::of(options).planned(options.duration)
 }
@@ -109,8 +110,8 @@ impl Run<'_> {
         let now = clock::wait_until(start.saturating_add(due), &self.control.stop);
         let grace = if self.plan.is_paced() { GRACE_NS } else { 0 };
         let most = self.duration_ns.saturating_add(grace + self.delay_ns);
-        let over = now - start >= most;
-        (!over && !self.control.stop.load(Ordering::Relaxed)).then_some(now)
+        let is_over = now - start >= most;
+        (!is_over && !self.control.stop.load(Ordering::Relaxed)).then_some(now)
     }
 
     fn flush(&mut self) {
@@ -120,8 +121,8 @@ impl Run<'_> {
     }
 
     fn report(&self, elapsed_ns: u64) -> SendReport {
-        let stopped = self.control.stop.load(Ordering::Relaxed);
-        let nanoseconds = if stopped {
+        let is_stopped = self.control.stop.load(Ordering::Relaxed);
+        let nanoseconds = if is_stopped {
             elapsed_ns
         } else {
             elapsed_ns.max(self.plan.length_ns())

@@ -43,7 +43,7 @@ pub(crate) fn interface(name: &str) -> io::Result<Option<Interface>> {
             continue;
         };
         interface.addresses.extend(ip(&address));
-        // Those of tunnels are the ends' addresses, and no frame begins with them.
+        // A tunnel's link address is that of its end, and no frame begins with it.
         let link = address
             .as_link_addr()
             .filter(|link| ETHERNET.contains(&link.hatype()));
@@ -63,10 +63,13 @@ pub(crate) fn names() -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Says whether `address` is one of this host's.
+/// Returns whether `address` is one of this host's.
 pub(crate) fn is_local(address: IpAddr) -> io::Result<bool> {
-    let is_it = |entry: nix::ifaddrs::InterfaceAddress| entry.address.as_ref().and_then(ip);
-    Ok(getifaddrs()?.filter_map(is_it).any(|own| own == address) || address.is_loopback())
+    let address_of = |entry: nix::ifaddrs::InterfaceAddress| entry.address.as_ref().and_then(ip);
+    Ok(getifaddrs()?
+        .filter_map(address_of)
+        .any(|own| own == address)
+        || address.is_loopback())
 }
 
 fn ip(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {

@@ -1,5 +1,5 @@
 //! Counts test traffic at tc ingress: sequence and latency of each stream, without sockets, so that
-//! the counting is never what loses packets. What is counted goes no further.
+//! counting itself never loses packets. Counted packets go no further.
 //!
 //! The program reads the payload of `payload.rs`; it does not verify its checksum.
 
@@ -20,11 +20,11 @@ use crate::latency;
 /// The compiled program, an ELF file.
 pub static OBJECT: &[u8] = bpf::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ingress.bpf.o"));
 
-/// Streams of a watched group and port that there is room for, on average, and at least.
+/// Capacity in streams: for each watched group and port on average, and at least in total.
 const STREAMS_EACH: u32 = 4;
 const FEWEST_STREAMS: u32 = 1024;
 
-/// Words of 64 sequence numbers within which a duplicate is known.
+/// Words of 64 sequence numbers within which a duplicate is recognised.
 pub const WINDOW_WORDS: usize = 16;
 const LATENCY_FINE: usize = 256;
 const LATENCY_STEPS: usize = 128;
@@ -66,7 +66,7 @@ impl WatchKey {
     }
 }
 
-/// One stream at one watched place.
+/// One stream at one watched group and port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct StreamKey {
@@ -78,7 +78,7 @@ pub struct StreamKey {
     pub run: u32,
 }
 
-/// What the program knows of one stream.
+/// The program's state of one stream.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct StreamState {
@@ -134,7 +134,7 @@ pub struct Foreign {
     pub bytes: u64,
 }
 
-/// How the program's clock becomes the generator's.
+/// Converts the program's clock to the generator's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Clock {
@@ -155,11 +155,11 @@ pub struct Count {
     pub lost: u64,
     /// Sequence numbers seen again.
     pub duplicated: u64,
-    /// Packets that came after a higher sequence number.
+    /// Packets that arrived after a higher sequence number.
     pub reordered: u64,
     /// Shortest and longest latency in nanoseconds, if anything was measured.
     pub latency_range_ns: Option<(u64, u64)>,
-    /// Latencies in nanoseconds with their number of packets, right to 1/128.
+    /// Latencies in nanoseconds with their number of packets, accurate to 1/128.
     pub latencies_ns: Vec<(u64, u64)>,
 }
 
@@ -175,17 +175,17 @@ pub struct IngressCounter {
 }
 
 impl IngressCounter {
-    /// Loads the program to count what `watched` says, each under the number of its endpoint,
-    /// below `endpoints`. Needs CAP_BPF and CAP_NET_ADMIN.
+    /// Loads the program to count the keys in `watched`, each under the number of its endpoint, which
+    /// is below `endpoints`. Needs CAP_BPF and CAP_NET_ADMIN.
     ///
     /// # Errors
     ///
     /// [`Error::Load`] with the verifier's last words.
     pub fn load(endpoints: u32, watched: &[(WatchKey, u32)]) -> Result<Self, Error> {
-        let places = watched.len() as u32;
-        let streams = (places * STREAMS_EACH).max(FEWEST_STREAMS);
+        let key_count = watched.len() as u32;
+        let streams = (key_count * STREAMS_EACH).max(FEWEST_STREAMS);
         let sizes = [
-            ("watched", places.max(1)),
+            ("watched", key_count.max(1)),
             ("streams", streams),
             ("latencies", endpoints.max(1)),
             ("foreigns", endpoints.max(1)),
@@ -215,8 +215,8 @@ impl IngressCounter {
         Ok(())
     }
 
-    /// Tells the program CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds: before it counts,
-    /// and now and then, because the first is adjusted as it runs.
+    /// Sets CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds: before the program counts, and now
+    /// and then, because the first is adjusted as it runs.
     pub fn set_clock_offset(&mut self, offset_ns: u64) {
         self.clocks.write(0, &Clock { offset_ns });
     }
@@ -251,7 +251,7 @@ impl IngressCounter {
         Ok(counts)
     }
 
-    /// Reads what each stream brought at each watched place.
+    /// Reads the state of each stream at each watched group and port.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest latency told apart, in nanoseconds: one minute.
+/// The longest latency distinguished, in nanoseconds: one minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Latencies of one endpoint.
@@ -30,7 +30,7 @@ pub struct Summary {
 }
 
 impl Latency {
-    /// Makes an empty distribution whose quantiles are right to `digits` (1 to 5) digits.
+    /// Makes an empty distribution whose quantiles are exact to `digits` (1 to 5) digits.
     ///
     /// Memory: about 30 KiB with 2 digits, 220 KiB with 3.
     ///
@@ -52,19 +52,19 @@ impl Latency {
     }
 
     /// Records `count` latencies that lie near `latency_ns`, counted elsewhere; [`Latency::widen`]
-    /// tells the exact extremes.
+    /// adds their exact extremes.
     pub fn record_many(&mut self, latency_ns: u64, count: u64) {
         self.histogram.saturating_record_n(latency_ns, count);
     }
 
-    /// Takes in the exact shortest and longest latency of those recorded with
+    /// Extends the range to the exact shortest and longest latency of those recorded with
     /// [`Latency::record_many`].
     pub fn widen(&mut self, min_ns: u64, max_ns: u64) {
         self.min_ns = self.min_ns.min(min_ns);
         self.max_ns = self.max_ns.max(max_ns);
     }
 
-    /// Takes in another distribution.
+    /// Adds another distribution.
     pub fn add(&mut self, other: &Self) {
         self.histogram
             .add(&other.histogram)
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_of_what_was_recorded() {
+    fn figures_match_the_recorded_latencies() {
         let mut latency = Latency::new(3);
         (1..=1000).for_each(|n| latency.record(n * 1000));
         let summary = latency.summary();

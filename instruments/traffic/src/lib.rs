@@ -1,6 +1,6 @@
 //! Generator, verifier and latency measurement: what `mcr send` and `mcr receive` do.
 //!
-//! Knows nothing of rules or of the relay; useful to any multicast engineer without it.
+//! Independent of rules and of the relay: useful to any multicast engineer without it.
 
 pub mod capture;
 pub mod clock;

@@ -1,11 +1,11 @@
-//! The generator's own payload: enough to know loss, order, duplication, corruption and latency.
+//! The generator's own payload: enough to detect loss, order, duplication, corruption and latency.
 //!
 //! ```text
 //! byte  0  magic "MCRt"          4  version, 1      5  reserved, 0     6  run, u16
 //!       8  stream, u32          12  sequence, u64  20  intended send time, u64 ns of CLOCK_REALTIME
 //!      28  CRC-32 of the bytes behind the header, then of bytes 0 to 27
 //! ```
-//! All big-endian. The smallest payload is the header alone, [`HEADER_BYTES`]. CLOCK_REALTIME is
+//! All big-endian. The smallest payload is only the header, [`HEADER_BYTES`]. CLOCK_REALTIME is
 //! the clock of the kernel's receive timestamps and the same in every namespace of a host.
 
 use crc32fast::Hasher;
@@ -16,7 +16,7 @@ pub const HEADER_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"MCRt";
 const VERSION: u8 = 1;
 
-/// What one datagram says about itself.
+/// Identity and send time of one datagram, as its header carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Number of the generator's run, so that a restart is not taken for reordering.
@@ -29,14 +29,14 @@ pub struct Stamp {
     pub intended_ns: u64,
 }
 
-/// What a payload turned out to be.
+/// What a payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// The generator's, whole.
     Good(Stamp),
     /// The generator's, but some byte changed on the way; the stamp may be wrong.
     Corrupt(Stamp),
-    /// Something else's.
+    /// Another sender's.
     Foreign,
 }
 
@@ -130,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn any_flipped_bit_behind_the_version_is_corruption(sequence: u64, bit in 40usize..1000) {
+        fn any_flipped_bit_after_the_version_is_corruption(sequence: u64, bit in 40usize..1000) {
             let stamp = Stamp { run: 1, stream: 2, sequence, intended_ns: 3 };
             let mut payload = written(&stamp, 125);
             payload[bit / 8] ^= 1 << (bit % 8);

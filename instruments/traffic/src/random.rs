@@ -1,7 +1,7 @@
-//! Repeatable chance: a pure function of a seed and a packet's number, so that a run with the same
-//! seed makes the same choices however its timing went.
+//! Reproducible randomness: a pure function of a seed and a packet's number, so that runs with the
+//! same seed make the same choices whatever their timing.
 
-/// What a choice is about; choices of different kinds are independent.
+/// The subject of a choice; choices of different kinds are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     Size,
@@ -9,7 +9,7 @@ pub(crate) enum Choice {
     Duplicate,
     Reorder,
     Corrupt,
-    CorruptPlace,
+    CorruptOffset,
     Line,
     Jitter,
 }
@@ -22,7 +22,7 @@ pub(crate) fn bits(seed: u64, choice: Choice, number: u64) -> u64 {
     z
 }
 
-/// Says yes in `percent` of all cases.
+/// Returns `true` in `percent` of all cases.
 pub(crate) fn happens(seed: u64, choice: Choice, number: u64, percent: f64) -> bool {
     percent > 0.0 && unit(bits(seed, choice, number)) * 100.0 < percent
 }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chance_comes_out_as_asked() {
+    fn events_happen_as_often_as_requested() {
         let hits = (0..100_000)
             .filter(|&n| happens(7, Choice::Lose, n, 2.5))
             .count();

@@ -1,4 +1,4 @@
-//! The receiver: takes datagrams in batches and accounts for each stream.
+//! The receiver: reads datagrams in batches and accounts for each stream.
 //!
 //! Single-threaded; one run per thread. A datagram is accounted at the endpoint whose socket
 //! received it: sockets are bound to the group itself and to the interface.
@@ -29,7 +29,7 @@ use sys::udp::receive::ReceiveBatch;
 
 /// Receives per system call.
 const BATCH: usize = 32;
-/// A super-packet's longest.
+/// Length of the longest super-packet.
 const RECEIVE_BYTES: usize = 65_536;
 /// System calls on one socket before the others have their turn.
 const TURNS: usize = 8;
@@ -49,7 +49,7 @@ pub struct Options {
     pub cpu: Option<usize>,
 }
 
-/// What others may watch and do while a run goes on.
+/// Lets other threads watch and stop a run in progress.
 #[derive(Debug, Default)]
 pub struct Control {
     /// Set to end the run early; it then reports as usual.
@@ -60,7 +60,7 @@ pub struct Control {
     pub received: AtomicU64,
 }
 
-/// What stands in the way of a run.
+/// What prevents a run.
 #[derive(Debug, Error)]
 pub enum Error {
     /// Nothing to listen on.
@@ -105,7 +105,7 @@ pub enum Error {
 /// Receives until the options' count, duration or idle time, or `control.stop`.
 ///
 /// # Errors
-/// What stands in the way of starting.
+/// Whatever prevents the start.
 pub fn run(options: &Options, control: &Control) -> Result<ReceiveReport, Error> {
     if let Some(cpu) = options.cpu {
         crate::generator::pin(cpu)?;
@@ -128,8 +128,8 @@ pub fn run(options: &Options, control: &Control) -> Result<ReceiveReport, Error>
     Ok(run.account.report())
 }
 
-/// Sockets that hold the endpoints' memberships and receive nothing of use: for who counts the
-/// packets before they reach a socket. Dropping it leaves the groups.
+/// Sockets that only hold the endpoints' memberships, for callers that count packets before they
+/// reach a socket. Dropping it leaves the groups.
 #[derive(Debug)]
 pub struct Membership {
     _listeners: Vec<Listener>,
@@ -196,7 +196,7 @@ impl Run<'_> {
                 self.control.received.store(received, Ordering::Relaxed);
             }
         }
-        // What the kernel already holds has arrived, and counts.
+        // Datagrams that the kernel already holds have arrived, and count.
         if !self.has_enough() {
             (0..self.listeners.len()).for_each(|index| self.drain(index));
         }
@@ -228,18 +228,18 @@ impl Run<'_> {
         after(start, self.options.duration).min(after(last_arrival, self.options.idle))
     }
 
-    /// Until the end of the run, at most 100 ms so that a request to stop is seen.
+    /// Time to the end of the run, at most 100 ms so that a request to stop is noticed.
     fn timeout(&self, start: u64, last_arrival: u64) -> EpollTimeout {
-        let left = self
+        let remaining = self
             .end(start, last_arrival)
             .saturating_sub(clock::monotonic_ns());
-        EpollTimeout::from((left.div_ceil(1_000_000)).min(100) as u8)
+        EpollTimeout::from((remaining.div_ceil(1_000_000)).min(100) as u8)
     }
 
     fn drain(&mut self, index: usize) {
         let listener = &mut self.listeners[index];
         for _ in 0..TURNS {
-            // An error other than "nothing waits" concerns an earlier send of ours: there is none.
+            // Any error but "nothing waits" concerns an earlier send of this socket: there is none.
             let Ok(count) = self.batch.receive(listener.socket.as_fd()) else {
                 return;
             };

@@ -26,7 +26,7 @@ pub struct SendReport {
     pub pps: f64,
     /// Packets the kernel refused.
     pub errors: u64,
-    /// What it said of the first of them, with what to do about it; absent when there were none.
+    /// The error of the first of them, with its remedy; absent when there were none.
     pub first_error: Option<String>,
     /// Faults injected on purpose; absent when none were asked for.
     pub injected: Option<Injected>,
@@ -37,12 +37,12 @@ pub struct SendReport {
     pub union: Option<UnionReport>,
 }
 
-/// What went on a leg, in packets.
+/// What was sent on a leg, in packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineReport {
     /// Where the leg leads.
     pub to: String,
-    /// Went on it, repeats included.
+    /// Sent on it, repeats included.
     pub sent: u64,
     /// Of these, left before any other leg's copy.
     pub first: u64,
@@ -54,18 +54,18 @@ pub struct LineReport {
     pub duplicated: u64,
     /// Sent after their successor.
     pub reordered: u64,
-    /// Went on other legs only.
+    /// Sent on other legs only.
     pub missed: u64,
 }
 
-/// What went on the legs of one run, in numbers: each counts once.
+/// What was sent on the legs of one run, in sequence numbers: each counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnionReport {
-    /// Made.
+    /// Generated.
     pub numbers: u64,
-    /// Went on one leg at least.
+    /// Sent on at least one leg.
     pub on_any: u64,
-    /// Went on none, between the first and the last that went on any.
+    /// Sent on none, between the first and the last that were sent on any.
     pub lost: u64,
     /// First copies that left after that of a higher number.
     pub reordered: u64,
@@ -130,13 +130,13 @@ pub struct EndpointReport {
     /// What arrived there.
     #[serde(flatten)]
     pub tally: Tally,
-    /// The same against what was sent; absent where that is not known.
+    /// The same compared with what was sent; absent where that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub union: Option<Judgement>,
 }
 
 impl EndpointReport {
-    /// Holds what arrived against what the sender put on its legs.
+    /// Compares what arrived with what the sender sent on its legs.
     pub fn judge(&mut self, sent: &UnionReport) {
         let tally = &self.tally;
         let received = tally
@@ -153,10 +153,11 @@ impl EndpointReport {
     }
 }
 
-/// What arrived of one stream that was sent on several legs, in numbers: each counts once.
+/// What arrived of one stream that was sent on several legs, in sequence numbers: each counts
+/// once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judgement {
-    /// Went on one leg at least.
+    /// Sent on at least one leg.
     pub on_any: u64,
     /// Arrived.
     pub received: u64,
@@ -169,7 +170,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Says whether all that was sent on any leg arrived, and each once.
+    /// Returns whether all that was sent on any leg arrived, and each once.
     pub const fn is_exact(&self) -> bool {
         self.missing == 0 && self.twice == 0 && self.received == self.on_any
     }
@@ -186,7 +187,7 @@ pub struct Tally {
     pub lost: u64,
     /// Sequence numbers seen again.
     pub duplicated: u64,
-    /// Packets that came after a higher sequence number.
+    /// Packets that arrived after a higher sequence number.
     pub reordered: u64,
     /// Packets with a changed byte.
     pub corrupt: u64,
@@ -194,14 +195,13 @@ pub struct Tally {
     /// when there were none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub continuity_errors: u64,
-    /// Times RTP's numbers began anew, so that what is missing there is not known; absent when there
-    /// were none.
+    /// Times RTP's numbers restarted, so that the loss there is unknown; absent when there were none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u64,
     /// Packets that carry no number to check; absent when there were none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unchecked: u64,
-    /// Of the lost packets, those that reached the receiver but found its buffer full; absent when
+    /// Of the lost packets, those that reached the receiver while its buffer was full; absent when
     /// there were none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub receiver_dropped: u64,
@@ -214,7 +214,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Says whether anything is missing or changed.
+    /// Returns whether anything is missing or changed.
     pub fn has_loss(&self) -> bool {
         self.lost > 0 || self.corrupt > 0 || self.continuity_errors > 0
     }

@@ -20,7 +20,7 @@ pub struct Schedule {
     pub ramp_seconds: f64,
 }
 
-/// One packet's place.
+/// One packet's stream and its position there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// Stream number, from 0.
@@ -30,7 +30,7 @@ pub struct Slot {
 }
 
 impl Schedule {
-    /// Says which packet of which stream the `number`-th packet is.
+    /// Returns which packet of which stream the `number`-th packet is.
     pub fn slot(&self, number: u64) -> Slot {
         let block = number / self.burst;
         Slot {
@@ -45,9 +45,9 @@ impl Schedule {
         self.elapsed_ns(first_of_block as f64)
     }
 
-    /// The first packet that is due at `time_ns` or later; one beyond any run's where none is.
+    /// The first packet that is due at `time_ns` or later; one beyond any run if there is none.
     pub fn first_due(&self, time_ns: u64) -> u64 {
-        // Due times never fall: it is searched by halves.
+        // Due times never fall: a binary search.
         let (mut early, mut due) = (0, MOST_PACKETS);
         while early < due {
             let middle = early + (due - early) / 2;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_sends_half_as_much_and_then_goes_on_at_the_rate() {
+    fn a_ramp_sends_half_as_much_and_then_continues_at_the_rate() {
         let schedule = Schedule {
             ramp_seconds: 2.0,
             ..schedule(1, 1)

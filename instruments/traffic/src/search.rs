@@ -1,10 +1,10 @@
-//! The highest offered rate without loss, by bisection as RFC 2544 section 26.1 has it. Section 24
+//! The highest offered rate without loss, by bisection as in RFC 2544 section 26.1. Section 24
 //! lets trials that only search for the rate be short and asks for 60 seconds in the one that
 //! confirms it; here that one lasts as long as every other trial (`--seconds`).
 //!
-//! Before it the highest rate with hardly any loss is searched for, FD.io's partial drop rate: on a
-//! machine that now and then stands still for a moment the rate without loss says how long it
-//! stood still, and this one what the relay can do.
+//! Before that it searches for the highest rate with hardly any loss, FD.io's partial drop rate: on a
+//! machine that stalls for a moment now and then the rate without loss measures the stalls, and the
+//! partial drop rate the relay.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub struct Probe {
     pub loss_percent: f64,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct SearchResult<T> {
     /// The trial that confirmed the rate, or the last one if every rate lost something.
@@ -28,7 +28,7 @@ pub struct SearchResult<T> {
     pub zero_loss_pps: f64,
     /// The highest offered rate that lost at most [`PARTIAL_PERCENT`].
     pub partial_drop_pps: f64,
-    /// What was offered on the way, and what was lost.
+    /// Every trial's offered rate and loss, in order.
     pub probes: Vec<Probe>,
 }
 
@@ -38,18 +38,18 @@ const PRECISION: f64 = 0.03;
 const LOWEST: f64 = 0.005;
 /// Seconds of a trial that only searches for the rate.
 pub const PROBE_SECONDS: f64 = 0.5;
-/// A rate that is not confirmed is lowered by so much and tried again.
+/// A rate that is not confirmed is multiplied by this and tried again.
 const STEP_DOWN: f64 = 0.95;
-/// Trials with loss below this, in percent, are repeated once, and the better one counts: the search is
-/// for what the relay can do, not for when the machine was disturbed (binary search with loss
+/// Trials with loss below this, in percent, are repeated once, and the better one counts: the search
+/// measures the relay, not disturbances of the machine (binary search with loss
 /// verification, ETSI GS NFV-TST 009 section 12.3.3).
 const DISTURBANCE_PERCENT: f64 = 1.0;
 
-/// Loss that the partial drop rate may have, in percent, as FD.io CSIT has it.
+/// Loss that the partial drop rate may have, in percent, as in FD.io CSIT.
 pub const PARTIAL_PERCENT: f64 = 0.5;
 
-/// Searches between 0 and `highest` datagrams per second. `attempt` offers a rate for so many
-/// seconds and returns the trial; the rate that is found is confirmed by one of `seconds`.
+/// Searches between 0 and `highest` datagrams per second. `attempt` offers a rate for a
+/// number of seconds and returns the trial; a trial of `seconds` confirms the resulting rate.
 ///
 /// # Errors
 /// What `attempt` returns.
@@ -79,11 +79,11 @@ struct Search<A> {
 }
 
 impl<T: Outcome, E, A: FnMut(f64, f64) -> Result<T, E>> Search<A> {
-    /// Looks for the rate, then confirms it.
+    /// Searches for the rate, then confirms it.
     fn run(&mut self, highest: f64, seconds: f64) -> Result<(T, f64), E> {
         let (mut rate, _) = self.bisect(highest, PROBE_SECONDS.min(seconds), 0.0)?;
         while rate > LOWEST * highest {
-            let trial = self.verified(rate, seconds, 0.0)?;
+            let trial = self.measure(rate, seconds, 0.0)?;
             if trial.missing() <= 0 {
                 // A generator that could not keep up offered less than it should.
                 let offered = trial.offered_pps().min(rate);
@@ -91,16 +91,16 @@ impl<T: Outcome, E, A: FnMut(f64, f64) -> Result<T, E>> Search<A> {
             }
             rate *= STEP_DOWN;
         }
-        Ok((self.once(LOWEST * highest, seconds)?, 0.0))
+        Ok((self.measure_once(LOWEST * highest, seconds)?, 0.0))
     }
 
-    /// Finds where loss of more than `percent` begins: the rate that was requested, and the highest
-    /// that was offered below it. Both are 0 if it begins at once.
+    /// Bisects to where loss of more than `percent` begins: returns the requested rate and the highest
+    /// rate offered below it. Both are 0 if every rate loses.
     fn bisect(&mut self, highest: f64, seconds: f64, percent: f64) -> Result<(f64, f64), E> {
         let (mut low, mut high, mut offered) = (0.0, highest, 0.0_f64);
         let mut rate = highest;
         loop {
-            let trial = self.verified(rate, seconds, percent)?;
+            let trial = self.measure(rate, seconds, percent)?;
             if trial.loss_percent() > percent {
                 high = rate;
             } else {
@@ -114,12 +114,12 @@ impl<T: Outcome, E, A: FnMut(f64, f64) -> Result<T, E>> Search<A> {
         }
     }
 
-    /// Offers a rate, and once more if it lost more than `percent` and yet little.
-    fn verified(&mut self, rate: f64, seconds: f64, percent: f64) -> Result<T, E> {
-        undisturbed(percent, || self.once(rate, seconds))
+    /// Offers a rate, and offers it again if the loss was above `percent` yet small.
+    fn measure(&mut self, rate: f64, seconds: f64, percent: f64) -> Result<T, E> {
+        undisturbed(percent, || self.measure_once(rate, seconds))
     }
 
-    fn once(&mut self, rate: f64, seconds: f64) -> Result<T, E> {
+    fn measure_once(&mut self, rate: f64, seconds: f64) -> Result<T, E> {
         let trial = (self.attempt)(rate, seconds)?;
         self.probes.push(Probe {
             offered_pps: trial.offered_pps(),
@@ -129,7 +129,7 @@ impl<T: Outcome, E, A: FnMut(f64, f64) -> Result<T, E>> Search<A> {
     }
 }
 
-/// Measures, and once more where more than `percent` was lost and yet little.
+/// Measures, and measures again if the loss was above `percent` yet small.
 ///
 /// # Errors
 /// What `measure` returns.
@@ -186,45 +186,45 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_rate_where_loss_begins() {
-        let found = zero_loss(1e6, 2.0, loses_above(400_000.0)).unwrap();
-        let rate = found.zero_loss_pps;
+    fn returns_the_rate_where_loss_begins() {
+        let result = zero_loss(1e6, 2.0, loses_above(400_000.0)).unwrap();
+        let rate = result.zero_loss_pps;
         assert!((380_000.0..=400_000.0).contains(&rate), "{rate}");
         assert!(
-            (found.trial.seconds - 2.0).abs() < 1e-9,
+            (result.trial.seconds - 2.0).abs() < 1e-9,
             "{}",
-            found.trial.seconds
+            result.trial.seconds
         );
     }
 
     #[test]
     fn a_relay_that_never_loses_gets_the_highest_rate() {
-        let found = zero_loss(1e6, 1.0, loses_above(2e6)).unwrap();
-        assert_eq!(found.zero_loss_pps, 1e6);
+        let result = zero_loss(1e6, 1.0, loses_above(2e6)).unwrap();
+        assert_eq!(result.zero_loss_pps, 1e6);
     }
 
     #[test]
-    fn a_generator_that_was_held_up_once_is_asked_again() {
+    fn a_generator_that_was_delayed_once_is_measured_again() {
         let mut calm = loses_above(2e6);
         let mut count = 0;
-        let found = zero_loss(1e6, 2.0, |rate, seconds| {
+        let result = zero_loss(1e6, 2.0, |rate, seconds| {
             count += 1;
-            let held_up = count <= 2;
-            calm(if held_up { rate / 100.0 } else { rate }, seconds)
+            let is_delayed = count <= 2;
+            calm(if is_delayed { rate / 100.0 } else { rate }, seconds)
         });
-        assert_eq!(found.unwrap().zero_loss_pps, 1e6);
+        assert_eq!(result.unwrap().zero_loss_pps, 1e6);
     }
 
     #[test]
     fn a_relay_that_always_loses_gets_zero() {
-        let found = zero_loss(1e6, 1.0, loses_above(-1.0)).unwrap();
-        assert_eq!(found.zero_loss_pps, 0.0);
+        let result = zero_loss(1e6, 1.0, loses_above(-1.0)).unwrap();
+        assert_eq!(result.zero_loss_pps, 0.0);
     }
 
     #[test]
     fn a_machine_that_hiccups_still_has_a_partial_drop_rate() {
         let mut calm = loses_above(400_000.0);
-        let found = zero_loss(1e6, 2.0, |rate, seconds| {
+        let result = zero_loss(1e6, 2.0, |rate, seconds| {
             let mut trial = calm(rate, seconds)?;
             // Above 50,000 per second some are lost each time.
             if rate > 50_000.0 {
@@ -232,17 +232,17 @@ mod tests {
             }
             Result::Ok(trial)
         });
-        let found = found.unwrap();
-        let (partial, none) = (found.partial_drop_pps, found.zero_loss_pps);
+        let result = result.unwrap();
+        let (partial, lossless) = (result.partial_drop_pps, result.zero_loss_pps);
         assert!((380_000.0..=410_000.0).contains(&partial), "{partial}");
-        assert!((45_000.0..=50_000.0).contains(&none), "{none}");
+        assert!((45_000.0..=50_000.0).contains(&lossless), "{lossless}");
     }
 
     #[test]
     fn one_disturbed_trial_does_not_end_the_search() {
         let mut calm = loses_above(400_000.0);
         let mut count = 0;
-        let found = zero_loss(1e6, 1.0, |rate, seconds| {
+        let result = zero_loss(1e6, 1.0, |rate, seconds| {
             count += 1;
             let mut trial = calm(rate, seconds)?;
             if count % 4 == 3 {
@@ -250,7 +250,7 @@ mod tests {
             }
             Result::Ok(trial)
         });
-        let rate = found.unwrap().zero_loss_pps;
+        let rate = result.unwrap().zero_loss_pps;
         assert!((380_000.0..=400_000.0).contains(&rate), "{rate}");
     }
 

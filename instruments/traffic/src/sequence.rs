@@ -1,7 +1,7 @@
 //! Follows one stream's sequence numbers: lost, duplicated, reordered.
 //!
 //! Exact while a packet is at most [`WINDOW`] numbers late; one that is later still counts as
-//! reordered, never as a duplicate. What came before the first packet seen is not known and not
+//! reordered, never as a duplicate. Packets sent before the first one seen are unknown and not
 //! counted.
 
 /// How many numbers back a duplicate is recognised.
@@ -35,7 +35,7 @@ impl Sequence {
         sequence
     }
 
-    /// Takes in the next packet seen.
+    /// Records the next packet seen.
     pub fn record(&mut self, number: u64) {
         if number > self.highest {
             self.forget(number);
@@ -51,12 +51,12 @@ impl Sequence {
         self.mark(number);
     }
 
-    /// Says whether `number` can belong here: not absurdly far from what was seen.
+    /// Returns whether `number` can belong here: not absurdly far from what was seen.
     pub fn is_plausible(&self, number: u64) -> bool {
         self.highest.abs_diff(number) < WINDOW
     }
 
-    /// Says whether `number` is known to have been seen.
+    /// Returns whether `number` was seen within the window.
     pub fn has(&self, number: u64) -> bool {
         let is_near = self.highest.wrapping_sub(number) < WINDOW;
         is_near && self.seen[word(number)] & bit(number) != 0
@@ -69,7 +69,7 @@ impl Sequence {
 
     /// Packets missing between the first and the highest number seen.
     pub fn lost(&self) -> u64 {
-        // All numbers there are would be one more than fit.
+        // The count of all 64-bit numbers would not fit.
         (self.highest - self.first)
             .saturating_add(1)
             .saturating_sub(self.distinct)

@@ -1,16 +1,16 @@
-//! What every trial comes to, wherever it ran: on a bed of namespaces or between two hosts.
+//! The outcome of a trial, wherever it ran: on a bed of namespaces or between two hosts.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// What was offered, and what came of it.
+/// What was offered, and what was delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
     /// Datagrams that the generator's kernel took.
     pub sent: u64,
-    /// Seconds it took to.
+    /// Seconds that took.
     pub seconds: f64,
     /// Copies that should have arrived.
     pub expected: u64,
@@ -20,10 +20,10 @@ pub struct Volume {
 
 /// A trial that has ended.
 pub trait Outcome {
-    /// What was offered, and what came of it.
+    /// What was offered, and what was delivered.
     fn volume(&self) -> Volume;
 
-    /// Copies that did not arrive; negative when more came than were sent.
+    /// Copies that did not arrive; negative when more arrived than were sent.
     fn missing(&self) -> i64 {
         let Volume {
             expected,
@@ -45,12 +45,12 @@ pub trait Outcome {
     }
 }
 
-/// What has not arrived when nothing came for so long does not arrive any more.
+/// Once nothing has arrived for this long, nothing more will.
 const QUIET: Duration = Duration::from_millis(200);
 /// How often arrivals are counted until then.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Counts what arrives until it is `wanted`, or nothing comes any more, or `limit` has passed.
+/// Counts arrivals until they reach `wanted`, nothing more arrives, or `limit` has passed.
 ///
 /// # Errors
 /// What `count` returns.

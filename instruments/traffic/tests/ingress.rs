@@ -1,10 +1,10 @@
-//! Holds the mirrors in Rust against the BTF of the program that counts at ingress.
+//! Compares the Rust structs with the BTF of the program that counts at ingress.
 
 use bpf::btf::Btf;
 use traffic::ingress;
 
 #[test]
-fn every_struct_is_that_of_the_program() {
+fn every_struct_matches_the_program() {
     let btf = Btf::of(ingress::OBJECT);
     bpf::assert_same!(
         btf,

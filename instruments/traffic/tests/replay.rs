@@ -1,5 +1,5 @@
-//! Captures replayed over loopback, and what the receiver makes of streams that are not the
-//! generator's. Needs no privilege.
+//! Captures replayed over loopback, and how the receiver counts streams that are not the generator's.
+//! Needs no privilege.
 
 #![expect(
     clippy::unwrap_used,
@@ -37,20 +37,20 @@ fn capture(datagrams: &[(u16, Vec<u8>)]) -> Capture {
     Capture::read(&*bytes).unwrap()
 }
 
-/// The first of some ports in a row that nobody has.
+/// The first of `count` consecutive unused ports.
 fn free_ports(count: u16) -> u16 {
     let bind = |port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok();
-    let found = (0..100).find_map(|_| {
+    let first_port = (0..100).find_map(|_| {
         let first = bind(0)?;
         let port = first.local_addr().ok()?.port();
         let others: Option<Vec<_>> = (1..count).map(|n| bind(port.checked_add(n)?)).collect();
         others.map(|_| port)
     });
-    found.unwrap()
+    first_port.unwrap()
 }
 
 /// Replays a capture, each of its flows by a socket of its own, to one endpoint of some ports, and
-/// says what arrived there.
+/// returns what arrived there.
 fn replay(capture: Capture, ports: u16) -> Tally {
     let first = free_ports(ports);
     let last = first + ports - 1;
@@ -91,23 +91,23 @@ fn rtp(sequence: u16) -> Vec<u8> {
 
 #[test]
 fn two_senders_with_one_rtp_source_are_two_streams() {
-    let number = |place: u16| 65_500_u16.wrapping_add(place / 2);
-    let datagrams = (0..200).map(|place| (5001 + place % 2, rtp(number(place))));
+    let number = |index: u16| 65_500_u16.wrapping_add(index / 2);
+    let datagrams = (0..200).map(|index| (5001 + index % 2, rtp(number(index))));
     let total = replay(capture(&datagrams.collect::<Vec<_>>()), 1);
-    let found = (total.packets, total.lost, total.duplicated, total.reordered);
-    assert_eq!(found, (200, 0, 0, 0));
+    let counts = (total.packets, total.lost, total.duplicated, total.reordered);
+    assert_eq!(counts, (200, 0, 0, 0));
     assert_eq!(total.unchecked, 0);
 }
 
 #[test]
-fn loss_and_duplicates_of_another_sender_are_found() {
+fn loss_and_duplicates_of_another_sender_are_counted() {
     let numbers = (0..100).filter(|number| *number != 40).chain([99]);
     let datagrams: Vec<_> = numbers.map(|number| (5001, rtp(number))).collect();
     let total = replay(capture(&datagrams), 1);
     assert_eq!((total.packets, total.lost, total.duplicated), (100, 1, 1));
 }
 
-/// A datagram as the generator makes them.
+/// A datagram as the generator sends it.
 fn own(stream: u32, sequence: u64) -> Vec<u8> {
     let stamp = Stamp {
         run: 1,
@@ -121,22 +121,23 @@ fn own(stream: u32, sequence: u64) -> Vec<u8> {
 }
 
 #[test]
-fn numbers_that_somebody_made_up_do_not_overflow_the_account() {
-    let made_up = [(1, 0), (1, u64::MAX), (2, 0), (2, u64::MAX)];
-    let datagrams = made_up.map(|(stream, sequence)| (5001, own(stream, sequence)));
+fn forged_numbers_do_not_overflow_the_account() {
+    let forged = [(1, 0), (1, u64::MAX), (2, 0), (2, u64::MAX)];
+    let datagrams = forged.map(|(stream, sequence)| (5001, own(stream, sequence)));
     let total = replay(capture(&datagrams), 1);
     assert_eq!((total.packets, total.lost), (4, u64::MAX));
 }
 
 #[test]
 fn copies_at_two_addresses_of_an_endpoint_are_no_duplicates() {
-    let datagrams = (0..200).map(|place| (5001 + place % 2, own(2, u64::from(place / 2))));
-    let datagrams: Vec<_> = datagrams.collect();
-    // A receiver that is late may take all of one address before the other's: nothing to compare.
+    let datagrams: Vec<_> = (0..200)
+        .map(|index| (5001 + index % 2, own(2, u64::from(index / 2))))
+        .collect();
+    // A receiver that is late may read all of one address before the other's: nothing to compare.
     let compared = (0..20).any(|_| {
         let total = replay(capture(&datagrams), 2);
-        let found = (total.packets, total.lost, total.duplicated, total.reordered);
-        assert_eq!(found, (200, 0, 0, 0));
+        let counts = (total.packets, total.lost, total.duplicated, total.reordered);
+        assert_eq!(counts, (200, 0, 0, 0));
         total.skew_us.is_some()
     });
     assert!(compared);
@@ -150,7 +151,7 @@ fn datagrams_without_payload_are_sent_like_others() {
 }
 
 #[test]
-fn rounds_without_number_of_a_capture_of_ages_have_a_plan() {
+fn countless_rounds_of_an_endless_capture_have_a_plan() {
     let mut bytes = Vec::new();
     for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1_u32] {
         bytes.extend(word.to_le_bytes());
@@ -194,11 +195,11 @@ fn lines_carry_a_capture_each_with_losses_of_its_own() {
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
         let mut payload = [0; 2];
-        let numbers = (0..line.sent).map(|_| {
+        let receive = |_| {
             assert_eq!(socket.recv(&mut payload).unwrap(), 2);
             u16::from_be_bytes(payload)
-        });
-        let numbers: Vec<u16> = numbers.collect();
+        };
+        let numbers: Vec<u16> = (0..line.sent).map(receive).collect();
         // Both flows of the file, in its order.
         assert!(numbers.is_sorted() && numbers.iter().any(|n| n % 2 == 1));
         assert_eq!(line.sent + line.lost, 200);
@@ -206,7 +207,7 @@ fn lines_carry_a_capture_each_with_losses_of_its_own() {
     }
     union.sort_unstable();
     union.dedup();
-    let told = sent.union.unwrap();
-    assert_eq!((told.numbers, told.on_any), (200, union.len() as u64));
-    assert!(told.on_any > sent.lines[0].sent && told.on_any < 200);
+    let report = sent.union.unwrap();
+    assert_eq!((report.numbers, report.on_any), (200, union.len() as u64));
+    assert!(report.on_any > sent.lines[0].sent && report.on_any < 200);
 }

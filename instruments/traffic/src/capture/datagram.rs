@@ -1,4 +1,4 @@
-//! Finds the UDP datagram in a captured frame.
+//! Parses the UDP datagram in a captured frame.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,7 @@ use packet::parse::NotOurs;
 use packet::{ethernet, ipv4, ipv6, udp};
 use pcap_parser::Linktype;
 
-/// Why there is none to send.
+/// Why a frame holds no datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotUsable {
     /// A part of one.
@@ -17,8 +17,8 @@ pub(super) enum NotUsable {
     Other,
 }
 
-/// Finds destination and payload of an unfragmented datagram that is wholly there.
-pub(super) fn find(link: Linktype, frame: &[u8]) -> Result<(SocketAddr, &[u8]), NotUsable> {
+/// Parses destination and payload of an unfragmented datagram that is captured whole.
+pub(super) fn parse(link: Linktype, frame: &[u8]) -> Result<(SocketAddr, &[u8]), NotUsable> {
     let packet = ip_packet(link, frame).ok_or(NotUsable::Other)?;
     let (destination, offset) = match packet.first().ok_or(NotUsable::CutShort)? >> 4 {
         4 => v4(packet)?,
@@ -35,7 +35,7 @@ pub(super) fn find(link: Linktype, frame: &[u8]) -> Result<(SocketAddr, &[u8]), 
     Ok((destination, payload.ok_or(NotUsable::CutShort)?))
 }
 
-/// The IP packet with an Ethernet header, as it came if it had one.
+/// The IP packet with an Ethernet header: its own if it had one.
 pub(super) fn framed(link: Linktype, frame: &[u8]) -> Option<Vec<u8>> {
     if link == Linktype::ETHERNET {
         return Some(frame.to_vec());
@@ -49,7 +49,7 @@ pub(super) fn framed(link: Linktype, frame: &[u8]) -> Option<Vec<u8>> {
     Some([&header, packet].concat())
 }
 
-/// Finds the IP packet behind the link-layer header (and VLAN tags).
+/// The IP packet after the link-layer header (and VLAN tags).
 fn ip_packet(link: Linktype, frame: &[u8]) -> Option<&[u8]> {
     let (at, header) = match link {
         Linktype::ETHERNET => (12, ethernet::HEADER),

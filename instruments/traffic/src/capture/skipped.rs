@@ -1,4 +1,4 @@
-//! What a replay leaves out of a capture, reported by reason: a user who asked for a stream and gets
+//! What a replay leaves out of a capture, reported by reason: a user who replays a stream and gets
 //! less of it must see why.
 
 use std::fmt;

@@ -30,7 +30,7 @@ fn frame(destination: &str, payload: &[u8]) -> Vec<u8> {
     Craft::new(source, destination.parse().unwrap(), payload.to_vec()).frame()
 }
 
-/// A process information block, of which the parser believes any length.
+/// A process information block, of which the parser accepts any length.
 #[test]
 fn a_block_shorter_than_its_own_frame_is_damage() {
     let mut bytes = vec![0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a];
@@ -44,7 +44,7 @@ fn a_block_shorter_than_its_own_frame_is_damage() {
 }
 
 #[test]
-fn datagrams_come_with_their_times_and_flows() {
+fn datagrams_have_their_times_and_flows() {
     let mut tagged = frame("239.1.1.2:5002", b"tagged");
     tagged.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
     let file = pcap(&[
@@ -82,7 +82,7 @@ fn a_capture_cut_in_a_packet_counts_as_far_as_it_goes() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_by_name() {
+fn a_file_that_is_no_capture_is_refused_by_name() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"certainly not a capture file").unwrap();
     let error = Capture::open(file.path()).unwrap_err().to_string();
@@ -94,15 +94,15 @@ fn what_is_no_capture_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_left_out_is_told_by_reason() {
+fn skipped_packets_are_reported_by_reason() {
     let mut first = frame("239.1.1.1:5001", b"the first fragment");
     first[20] = 0x20;
     let mut short = frame("239.1.1.1:5001", b"longer than captured");
     short.truncate(short.len() - 1);
     let file = pcap(&[(1, first), (2, short.clone()), (3, short), (4, vec![0; 60])]);
     let error = Capture::open(file.path()).unwrap_err().to_string();
-    for told in ["1 not UDP over IP", "1 fragments", "2 cut short"] {
-        assert!(error.contains(told), "{error}");
+    for reason in ["1 not UDP over IP", "1 fragments", "2 cut short"] {
+        assert!(error.contains(reason), "{error}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writes test payloads: framing, own header, body, and the corruption asked for.
+//! Writes test payloads: framing, own header, body, and the requested corruption.
 
 use super::fault::Emission;
 use super::option::Options;
@@ -19,7 +19,7 @@ pub(super) struct Composer {
     body: Vec<u8>,
     /// Checksum of the first n bytes of the body, by n; empty where the framing changes the body.
     checksums: Vec<u32>,
-    /// Every slot of the outbox holds the body already.
+    /// Whether every slot of the outbox already holds the body.
     is_prefilled: bool,
 }
 
@@ -46,7 +46,7 @@ impl Composer {
         }
     }
 
-    /// Writes one datagram; says `false`, with nothing written, when the outbox is full.
+    /// Writes one datagram; returns `false`, with nothing written, when the outbox is full.
     pub(super) fn emit(&self, emission: &Emission, outbox: &mut Outbox) -> bool {
         let size = self.sizes.pick(self.seed, emission.number);
         let Some(datagram) = outbox.reserve(emission.to, size) else {
@@ -75,21 +75,21 @@ impl Composer {
     }
 
     /// Changes one byte that the checksum covers: of the body, or of the send time where there is
-    /// none. TS headers are left whole, so that the framing is still recognised.
+    /// none. TS headers stay intact, so that the framing is still recognised.
     fn corrupt(&self, covered: &mut [u8], number: u64) {
-        let bits = random::bits(self.seed, Choice::CorruptPlace, number);
+        let bits = random::bits(self.seed, Choice::CorruptOffset, number);
         let body = covered.len() - HEADER_BYTES;
         let limit = if self.framing.has_constant_body() {
             body
         } else {
             body.min(packet::mpeg_ts::PACKET - 4 - HEADER_BYTES)
         };
-        let place = if limit == 0 {
+        let offset = if limit == 0 {
             HEADER_BYTES - 5
         } else {
             HEADER_BYTES + random::below(bits, limit as u64) as usize
         };
-        covered[place] ^= 1 << (bits % 8);
+        covered[offset] ^= 1 << (bits % 8);
     }
 }
 

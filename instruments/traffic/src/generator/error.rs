@@ -1,4 +1,4 @@
-//! What the generator refuses, and what stands in its way.
+//! What the generator refuses, and what prevents a run.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::framing::Framing;
 
-/// What stands in the way of a run.
+/// What prevents a run.
 #[derive(Debug, Error)]
 pub enum Error {
     /// Nothing to send to.
@@ -108,7 +108,7 @@ fn sizes(smallest: usize, largest: usize) -> String {
     }
 }
 
-/// What to do about a socket that the kernel does not set up.
+/// The remedy for a socket that the kernel does not set up.
 fn remedy(destination: SocketAddr, error: &io::Error) -> &'static str {
     let is_group = destination.ip().is_multicast();
     match error.kind() {
@@ -116,7 +116,7 @@ fn remedy(destination: SocketAddr, error: &io::Error) -> &'static str {
             "; another host's address takes raw frames and the interface, as in GROUP%eth0:PORT"
         }
         io::ErrorKind::AddrNotAvailable => "; give an address of this host",
-        // IPv4 names no interface there.
+        // IPv4 reports no interface in this case.
         io::ErrorKind::InvalidInput if is_group && destination.is_ipv4() => {
             "; its source may not leave by that interface, as 127.0.0.1 by none but lo"
         }
@@ -127,12 +127,14 @@ fn remedy(destination: SocketAddr, error: &io::Error) -> &'static str {
     }
 }
 
-/// The CPUs there are to choose from, for a message.
+/// The usable CPUs, for a message.
 fn usable() -> String {
     let Ok(cpus) = sched_getaffinity(Pid::from_raw(0)) else {
         return String::new();
     };
-    let usable = (0..CpuSet::count()).filter(|&cpu| cpus.is_set(cpu).unwrap_or(false));
-    let usable: Vec<_> = usable.map(|cpu| cpu.to_string()).collect();
+    let usable: Vec<_> = (0..CpuSet::count())
+        .filter(|&cpu| cpus.is_set(cpu).unwrap_or(false))
+        .map(|cpu| cpu.to_string())
+        .collect();
     format!(" (usable: {})", usable.join(", "))
 }

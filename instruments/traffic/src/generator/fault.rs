@@ -18,7 +18,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Says whether there are any.
+    /// Returns whether there are any.
     pub fn any(&self) -> bool {
         *self != Self::default()
     }
@@ -34,14 +34,14 @@ impl Faults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Emission {
     pub(super) number: u64,
-    /// The destination, by its place among all.
+    /// Index of the destination.
     pub(super) to: usize,
     pub(super) stamp: Stamp,
     pub(super) corrupt: bool,
 }
 
 impl Emission {
-    /// A packet as it is, to the destination that has its stream for itself.
+    /// An unchanged packet, to the destination of its stream.
     pub(super) fn plain(number: u64, stamp: Stamp) -> Self {
         Self {
             number,
@@ -52,10 +52,10 @@ impl Emission {
     }
 }
 
-/// At most this many datagrams come of one packet: itself twice, and one held back, twice.
+/// The most datagrams that one packet releases: itself twice, and one held back, twice.
 pub(super) const MOST_EMISSIONS: usize = 4;
 
-/// Decides what becomes of each packet.
+/// Decides each packet's faults.
 pub(super) struct Injector {
     faults: Faults,
     seed: u64,
@@ -73,7 +73,7 @@ impl Injector {
         }
     }
 
-    /// Hands the datagrams that come of one packet to `emit`, in order.
+    /// Hands the datagrams that one packet releases to `emit`, in order.
     pub(super) fn pass(&mut self, number: u64, stamp: Stamp, mut emit: impl FnMut(Emission)) {
         let happens = |choice, percent| random::happens(self.seed, choice, number, percent);
         if happens(Choice::Lose, self.faults.lose) {
@@ -104,7 +104,7 @@ impl Injector {
         }
     }
 
-    /// Hands over one datagram that is still held back at the end; it goes out in order after all.
+    /// Returns one datagram that is still held back at the end; it is sent in order after all.
     pub(super) fn release(&mut self) -> Option<Emission> {
         let held = self.held.iter_mut().find(|held| held.is_some())?;
         let (emission, twice) = (*held)?;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_what_happened() {
+    fn injected_faults_are_counted() {
         let faults = Faults {
             lose: 5.0,
             duplicate: 3.0,

@@ -18,7 +18,7 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn datagrams(&self) -> u64 {
-        // A datagram without payload takes a slot of no bytes, and stands alone.
+        // A datagram without payload takes a slot of no bytes and is a group by itself.
         self.bytes.len().checked_div(self.slot).unwrap_or(1) as u64
     }
 }

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::endpoint::Destination;
 
-/// Keys in the order in which they are explained.
+/// Keys in the order of the explanation.
 const KEYS: [&str; 7] = [
     "lose",
     "burst",
@@ -21,7 +21,7 @@ const KEYS: [&str; 7] = [
     "duplicate",
     "reorder",
 ];
-/// Longest delay and jitter: what waits is held in memory.
+/// Longest delay and jitter: waiting packets are held in memory.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 /// The most packets lost in a row on purpose.
 const BURST_MAX: u64 = 1_000_000;
@@ -40,13 +40,13 @@ pub struct Line {
 pub struct LineFaults {
     /// Percentage of packets left out.
     pub lose: f64,
-    /// Packets that are left out in a row, at least 1.
+    /// Packets left out in a row, at least 1.
     pub burst: u64,
     /// Time by which every packet is late.
     pub delay: Duration,
     /// Longest time beyond `delay`; packets stay in order.
     pub jitter: Duration,
-    /// Times after the start, at the leg's end, in which nothing passes.
+    /// Periods after the start, at the leg's end, in which nothing passes.
     pub cuts: Vec<Range<Duration>>,
     /// Percentage of packets sent twice.
     pub duplicate: f64,
@@ -86,7 +86,7 @@ pub enum LineError {
     /// A key that does not exist.
     #[error("line: there is no key {0:?}; there are {keys}", keys = KEYS.join(", "))]
     Unknown(String),
-    /// A key twice that may stand once.
+    /// A key given twice that may occur once.
     #[error("line: {0} is given twice; leave one out")]
     Twice(String),
     /// Not a percentage.
@@ -158,8 +158,8 @@ fn percentage(key: &'static str, value: &str) -> Result<f64, LineError> {
 
 fn burst(value: &str) -> Result<u64, LineError> {
     let packets = value.parse().ok();
-    let packets = packets.filter(|packets| (1..=BURST_MAX).contains(packets));
-    packets.ok_or_else(|| LineError::Burst(value.to_owned()))
+    let in_range = packets.filter(|packets| (1..=BURST_MAX).contains(packets));
+    in_range.ok_or_else(|| LineError::Burst(value.to_owned()))
 }
 
 fn time(key: &'static str, value: &str) -> Result<Duration, LineError> {

@@ -1,7 +1,7 @@
-//! The same packets on several legs, each with faults of its own.
+//! The same packets on several legs, each with its own faults.
 //!
-//! What becomes of a packet on a leg is a function of seed, leg, number and due time, whatever the
-//! timing of the run was. A leg keeps its packets in order, but for those reordered on purpose.
+//! A packet's outcome on a leg is a function of seed, leg, number and due time, whatever the timing
+//! of the run was. A leg preserves the order of its packets, except of those reordered on purpose.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::random::{self, Choice};
 use crate::report::{LineReport, UnionReport};
 use crate::sequence::Sequence;
 
-/// One copy of a packet on its way to leave.
+/// One copy of a packet that waits to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Copy {
     /// The packet's number in the run.
     pub(super) number: u64,
-    /// Which of the streams it belongs to, and its number there, to judge the order by.
-    pub(super) place: (usize, u64),
+    /// Its stream and its number there, which define the order.
+    pub(super) position: (usize, u64),
     /// When the packet was meant to leave, in nanoseconds of CLOCK_REALTIME: on every leg the same.
     pub(super) intended_ns: u64,
     /// When the copy leaves, in nanoseconds after the start.
@@ -29,10 +29,10 @@ pub(super) struct Copy {
 /// All legs of a run.
 pub(super) struct Lines {
     lines: Vec<Line>,
-    /// The leg whose copy left last: what is due at once leaves leg by leg.
+    /// The leg of the last copy sent: copies due at once leave leg by leg.
     latest: usize,
-    /// What left on any leg, by stream.
-    left: Vec<Option<Sequence>>,
+    /// What was sent on any leg, by stream.
+    sent: Vec<Option<Sequence>>,
     numbers: u64,
     on_any: u64,
 }
@@ -44,17 +44,17 @@ struct Line {
     /// Where blocks of lost packets begin.
     phase: u64,
     waiting: VecDeque<Copy>,
-    /// Waits for its successor.
+    /// A copy that waits for its successor.
     held: Option<Copy>,
     /// Due time of the last copy.
     latest_ns: u64,
-    /// Packets that passed, repeats left out.
+    /// Packets that passed, without repeats.
     passed: u64,
     report: LineReport,
 }
 
 impl Lines {
-    /// The legs that `options` ask for; `None` where each destination is a stream of its own.
+    /// The legs that `options` define; `None` if each destination is a separate stream.
     pub(super) fn of(options: &Options) -> Option<Self> {
         let line = |(index, faults): (usize, &LineFaults)| {
             let to = &options.destinations[index];
@@ -64,7 +64,7 @@ impl Lines {
         (!options.lines.is_empty()).then(|| Self {
             lines: options.lines.iter().enumerate().map(line).collect(),
             latest: 0,
-            left: vec![None; options.streams()],
+            sent: vec![None; options.streams()],
             numbers: 0,
             on_any: 0,
         })
@@ -82,10 +82,16 @@ impl Lines {
     }
 
     /// Puts a packet on the legs, due on all of them at the same time.
-    pub(super) fn put(&mut self, number: u64, place: (usize, u64), due_ns: u64, intended_ns: u64) {
+    pub(super) fn put(
+        &mut self,
+        number: u64,
+        position: (usize, u64),
+        due_ns: u64,
+        intended_ns: u64,
+    ) {
         let copy = Copy {
             number,
-            place,
+            position,
             intended_ns,
             due_ns,
         };
@@ -97,20 +103,20 @@ impl Lines {
         self.on_any += u64::from(passes);
     }
 
-    /// Lets go of what waits for a successor: there are no more packets.
+    /// Releases copies that wait for a successor: there are no more packets.
     pub(super) fn finish(&mut self) {
         for line in &mut self.lines {
             line.waiting.extend(line.held.take());
         }
     }
 
-    /// When the next copy leaves; `None` where none waits.
+    /// When the next copy is due; `None` if none waits.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         let fronts = self.lines.iter().filter_map(|line| line.waiting.front());
         fronts.map(|copy| copy.due_ns).min()
     }
 
-    /// The copy that leaves next, and on which leg.
+    /// The next copy to send, and its leg.
     pub(super) fn next(&self) -> Option<(usize, Copy)> {
         let count = self.lines.len();
         let lines = (0..count).map(|step| (self.latest + step) % count);
@@ -118,21 +124,21 @@ impl Lines {
         fronts.min_by_key(|(_, copy)| copy.due_ns)
     }
 
-    /// Takes note that the next copy of a leg has left.
-    pub(super) fn leave(&mut self, line: usize) {
+    /// Records that the next copy of a leg was sent.
+    pub(super) fn record_sent(&mut self, line: usize) {
         self.latest = line;
         let Some(copy) = self.lines[line].waiting.pop_front() else {
             return;
         };
-        let (stream, number) = copy.place;
-        let is_first = match &mut self.left[stream] {
+        let (stream, number) = copy.position;
+        let is_first = match &mut self.sent[stream] {
             Some(sequence) => {
                 let before = sequence.distinct();
                 sequence.record(number);
                 sequence.distinct() > before
             }
-            none => {
-                *none = Some(Sequence::starting_at(number));
+            unsent => {
+                *unsent = Some(Sequence::starting_at(number));
                 true
             }
         };
@@ -150,7 +156,7 @@ impl Lines {
     }
 
     pub(super) fn union(&self) -> UnionReport {
-        let sum = |figure: fn(&Sequence) -> u64| self.left.iter().flatten().map(figure).sum();
+        let sum = |figure: fn(&Sequence) -> u64| self.sent.iter().flatten().map(figure).sum();
         UnionReport {
             numbers: self.numbers,
             on_any: self.on_any,
@@ -181,10 +187,10 @@ impl Line {
         }
     }
 
-    /// Takes in a packet; says whether it passes.
+    /// Puts a packet on the leg; returns whether it passes.
     fn put(&mut self, mut copy: Copy) -> bool {
         let happens = |choice, number, percent| random::happens(self.seed, choice, number, percent);
-        // Whole blocks are lost, so that there are never fewer in a row than asked for.
+        // Whole blocks are lost, so that a burst is never shorter than requested.
         let block = (copy.number + self.phase) / self.faults.burst;
         if happens(Choice::Lose, block, self.faults.lose) {
             self.report.lost += 1;
@@ -201,7 +207,7 @@ impl Line {
         self.latest_ns = copy.due_ns;
         self.passed += 1;
         self.report.duplicated += u64::from(twice);
-        // A repeat follows at once; of what is reordered there is none.
+        // A repeat follows at once; a reordered packet has none.
         if late && !twice && self.held.is_none() {
             self.held = Some(copy);
             return true;
@@ -220,7 +226,7 @@ impl Line {
         true
     }
 
-    /// When a copy comes to the leg's end: not before the one in front of it.
+    /// When a copy reaches the leg's end: not before the copy in front of it.
     fn due_ns(&self, copy: &Copy) -> u64 {
         let jitter = clock::nanoseconds(self.faults.jitter);
         let bits = random::bits(self.seed, Choice::Jitter, copy.number);
@@ -250,37 +256,37 @@ mod tests {
     /// Runs so many packets, a millisecond apart; returns leg and number of each copy in order.
     fn run(options: &Options, count: u64) -> (Lines, Vec<(usize, u64)>) {
         let mut lines = Lines::of(options).unwrap();
-        let mut left = Vec::new();
+        let mut sent = Vec::new();
         for number in 0..count {
             let due = number * STEP_NS;
             while lines.next_due_ns().is_some_and(|next| next < due) {
-                pop(&mut lines, &mut left);
+                pop(&mut lines, &mut sent);
             }
             lines.put(number, (0, number), due, due);
         }
         lines.finish();
         while lines.next_due_ns().is_some() {
-            pop(&mut lines, &mut left);
+            pop(&mut lines, &mut sent);
         }
-        (lines, left)
+        (lines, sent)
     }
 
-    fn pop(lines: &mut Lines, left: &mut Vec<(usize, u64)>) {
+    fn pop(lines: &mut Lines, sent: &mut Vec<(usize, u64)>) {
         let (line, copy) = lines.next().unwrap();
-        left.push((line, copy.number));
-        lines.leave(line);
+        sent.push((line, copy.number));
+        lines.record_sent(line);
     }
 
-    fn numbers(left: &[(usize, u64)], line: usize) -> Vec<u64> {
-        let of_line = left.iter().filter(|(at, _)| *at == line);
+    fn numbers(sent: &[(usize, u64)], line: usize) -> Vec<u64> {
+        let of_line = sent.iter().filter(|(at, _)| *at == line);
         of_line.map(|&(_, number)| number).collect()
     }
 
     #[test]
     fn lines_without_faults_carry_everything_in_order() {
-        let (lines, left) = run(&options(&["", ""]), 100);
+        let (lines, sent) = run(&options(&["", ""]), 100);
         for line in 0..2 {
-            assert_eq!(numbers(&left, line), (0..100).collect::<Vec<_>>());
+            assert_eq!(numbers(&sent, line), (0..100).collect::<Vec<_>>());
         }
         let expected = UnionReport {
             numbers: 100,
@@ -293,22 +299,22 @@ mod tests {
     }
 
     #[test]
-    fn the_report_is_what_left() {
+    fn the_report_matches_what_was_sent() {
         let faults = ",lose=30%,jitter=3ms,duplicate=2%,reorder=2%";
-        let (lines, left) = run(&options(&[faults, faults]), 10_000);
-        let mut union: Vec<u64> = left.iter().map(|&(_, number)| number).collect();
-        union.sort_unstable();
-        union.dedup();
-        let told = lines.union();
-        assert_eq!(told.on_any, union.len() as u64);
-        let span = union.last().unwrap() - union.first().unwrap() + 1;
-        assert_eq!(told.lost, span - told.on_any);
+        let (lines, sent) = run(&options(&[faults, faults]), 10_000);
+        let mut distinct: Vec<u64> = sent.iter().map(|&(_, number)| number).collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let union = lines.union();
+        assert_eq!(union.on_any, distinct.len() as u64);
+        let span = distinct.last().unwrap() - distinct.first().unwrap() + 1;
+        assert_eq!(union.lost, span - union.on_any);
         for (index, line) in lines.reports().iter().enumerate() {
-            let mut of_line = numbers(&left, index);
+            let mut of_line = numbers(&sent, index);
             assert_eq!(line.sent, of_line.len() as u64);
             of_line.sort_unstable();
             of_line.dedup();
-            assert_eq!(line.missed, told.on_any - of_line.len() as u64);
+            assert_eq!(line.missed, union.on_any - of_line.len() as u64);
             assert_eq!(line.lost, 10_000 - of_line.len() as u64);
             assert_eq!(line.sent - line.duplicated, of_line.len() as u64);
             assert!((2700..3300).contains(&line.lost), "{line:?}");
@@ -328,11 +334,11 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_as_long_as_asked_for() {
-        let (lines, left) = run(&options(&[",lose=10%,burst=20"]), 20_000);
-        let passed = numbers(&left, 0);
-        let gaps = passed.windows(2).map(|pair| pair[1] - pair[0] - 1);
-        let gaps: Vec<u64> = gaps.filter(|&gap| gap > 0).collect();
+    fn bursts_are_as_long_as_requested() {
+        let (lines, sent) = run(&options(&[",lose=10%,burst=20"]), 20_000);
+        let passed = numbers(&sent, 0);
+        let steps = passed.windows(2).map(|pair| pair[1] - pair[0] - 1);
+        let gaps: Vec<u64> = steps.filter(|&gap| gap > 0).collect();
         assert!(
             !gaps.is_empty() && gaps.iter().all(|gap| gap % 20 == 0),
             "{gaps:?}"
@@ -343,10 +349,10 @@ mod tests {
 
     #[test]
     fn a_late_line_is_behind_by_its_delay_and_first_only_where_the_other_lost() {
-        let (lines, left) = run(&options(&[",lose=5%", ",delay=40ms"]), 1000);
-        let at = |line, number| left.iter().position(|&one| one == (line, number)).unwrap();
-        // Some forty packets of the first leg leave in between.
-        let before = numbers(&left[..at(1, 100)], 0);
+        let (lines, sent) = run(&options(&[",lose=5%", ",delay=40ms"]), 1000);
+        let at = |line, number| sent.iter().position(|&one| one == (line, number)).unwrap();
+        // Some forty packets of the first leg are sent in between.
+        let before = numbers(&sent[..at(1, 100)], 0);
         assert!((130..=140).contains(before.last().unwrap()), "{before:?}");
         let [a, b] = &lines.reports()[..] else {
             panic!("two lines");
@@ -359,9 +365,9 @@ mod tests {
 
     #[test]
     fn nothing_passes_while_a_line_is_cut() {
-        let (lines, left) = run(&options(&[",delay=10ms,cut=200ms-300ms", ""]), 1000);
-        let passed = numbers(&left, 0);
-        // What was sent 10 ms before comes to the end of the leg in that time.
+        let (lines, sent) = run(&options(&[",delay=10ms,cut=200ms-300ms", ""]), 1000);
+        let passed = numbers(&sent, 0);
+        // What was sent 10 ms before reaches the end of the leg in that time.
         let expected: Vec<u64> = (0..190).chain(290..1000).collect();
         assert_eq!(passed, expected);
         let [a, _] = &lines.reports()[..] else {
@@ -374,11 +380,11 @@ mod tests {
     fn what_is_due_at_once_leaves_line_by_line() {
         let mut lines = Lines::of(&options(&["", ""])).unwrap();
         (0..4).for_each(|number| lines.put(number, (0, number), 0, 0));
-        let mut left = Vec::new();
+        let mut sent = Vec::new();
         while lines.next_due_ns().is_some() {
-            pop(&mut lines, &mut left);
+            pop(&mut lines, &mut sent);
         }
-        let order: Vec<usize> = left.iter().map(|&(line, _)| line).collect();
+        let order: Vec<usize> = sent.iter().map(|&(line, _)| line).collect();
         assert_eq!(order, [0, 0, 0, 0, 1, 1, 1, 1]);
     }
 }

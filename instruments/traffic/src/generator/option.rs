@@ -1,4 +1,4 @@
-//! What a run of the generator is asked to do.
+//! Options of a run of the generator.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,13 +27,13 @@ const LARGEST_SEGMENT: usize = 1452;
 /// From this total rate on, packets of one stream that are due at once leave as one segmented send:
 /// a loaded host cannot make up for a delay one packet at a time.
 const GROUPING_PPS: f64 = 100_000.0;
-/// Above this total rate packets are made due in groups: even an idle host cannot keep up with a
-/// send call for each. Late packets of several streams do not merge by themselves, so the limit is
-/// lower there.
+/// Above this total rate packets are due in groups: even an idle host cannot keep up with a send call
+/// for each. Late packets of several streams do not form groups by themselves, so their limit is
+/// lower.
 const GROUPED_PPS: f64 = 550_000.0;
 const GROUPED_STREAMS_PPS: f64 = 200_000.0;
 
-/// How datagrams are handed to the kernel, as the command line has it.
+/// How datagrams are handed to the kernel, as on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Method {
     /// Raw frames for a foreign source address; else sockets, with segmentation offload for packets
@@ -56,7 +56,7 @@ pub struct Options {
     /// What goes wrong on the way to each destination, where all of them are legs that carry the
     /// same packets; else empty.
     pub lines: Vec<LineFaults>,
-    /// Streams that take turns on the legs, each with numbers of its own; 1 without legs.
+    /// Streams that take turns on the legs, each with its own numbers; 1 without legs.
     pub senders: u32,
     /// Packets per second of each stream; `None` for as fast as possible.
     pub rate_pps: Option<f64>,
@@ -66,13 +66,13 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// Sizes of the UDP payload.
     pub sizes: Sizes,
-    /// What stands around the own header.
+    /// What surrounds the own header.
     pub framing: Framing,
-    /// Number of the first packet, where the framing has numbers; `None` as it is usual there.
+    /// Number of the first packet, where the framing has numbers; `None` for the framing's default.
     pub start: Option<u64>,
-    /// When the numbers start anew.
+    /// When the numbers restart.
     pub restarts: Vec<Restart>,
-    /// Packets of a stream that leave together, at least 1; `None` as the method likes.
+    /// Packets of a stream that leave together, at least 1; `None` to let the method choose.
     pub burst: Option<u64>,
     /// Time during which the rate rises evenly from 0.
     pub ramp: Duration,
@@ -82,11 +82,11 @@ pub struct Options {
     pub seed: u64,
     /// Packets to send instead of test packets.
     pub replay: Option<Capture>,
-    /// How many times as fast as it was captured a capture is replayed.
+    /// Speed of a replay, as a multiple of the capture's.
     pub speed: f64,
     /// How datagrams are handed to the kernel.
     pub method: Method,
-    /// Whether the kernel segments what UDP sockets send; [`Method::Auto`] does without if not.
+    /// Whether the kernel can segment what UDP sockets send; [`Method::Auto`] avoids it if not.
     pub segmentation: bool,
     /// TTL or hop limit.
     pub ttl: u8,
@@ -131,7 +131,7 @@ impl Options {
         }
     }
 
-    /// The same for packets that go on several legs.
+    /// The same for packets that are sent on several legs.
     pub fn on(lines: Vec<Line>) -> Self {
         let (destinations, lines) = lines
             .into_iter()
@@ -218,15 +218,15 @@ impl Options {
             total_rate,
             burst: self
                 .burst
-                .unwrap_or_else(|| self.own_burst(total_rate))
+                .unwrap_or_else(|| self.default_burst(total_rate))
                 .max(1),
             ramp_seconds: self.ramp.as_secs_f64(),
         }
     }
 
-    /// Datagrams per block where the user asks for none: as many as one segmented send takes when
+    /// Datagrams per block where the user sets no burst: as many as one segmented send takes when
     /// unpaced, else few enough that a block leaves at least every 20 µs.
-    fn own_burst(&self, total_rate: Option<f64>) -> u64 {
+    fn default_burst(&self, total_rate: Option<f64>) -> u64 {
         let most = self.segments_per_send() as u64;
         match total_rate {
             None if self.uses_gso() => most,
@@ -236,7 +236,7 @@ impl Options {
         }
     }
 
-    /// Says whether packets are made due in groups where the user does not say how many.
+    /// Returns whether packets are due in groups where the user sets no burst.
     fn is_grouped(&self, total_rate: f64) -> bool {
         match self.method {
             Method::Gso => true,
@@ -246,7 +246,7 @@ impl Options {
         }
     }
 
-    /// Says whether sends are segmented.
+    /// Returns whether sends are segmented.
     pub(super) fn uses_gso(&self) -> bool {
         match self.method {
             Method::Gso => true,

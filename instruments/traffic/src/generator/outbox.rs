@@ -7,8 +7,9 @@ use super::outcome::Outcome;
 use super::raw::{self, Raw};
 use super::socket::Sockets;
 
-/// Bytes gathered before a flush: two segmented sends. More would leave the processor's cache.
+/// Bytes gathered before a flush: two segmented sends. More would not fit the processor's cache.
 const BUFFER_BYTES: usize = 128 * 1024;
+
 /// Gathers datagrams and sends them.
 pub(super) struct Outbox {
     exit: Exit,
@@ -19,19 +20,19 @@ pub(super) struct Outbox {
     group_bytes: usize,
     /// Most datagrams in a group.
     group_datagrams: usize,
-    /// Bytes kept free in front of each payload.
+    /// Bytes reserved in front of each payload.
     headroom: usize,
     largest_slot: usize,
 }
 
-/// By which way datagrams leave.
+/// How datagrams leave.
 enum Exit {
     Sockets(Sockets),
     Raw(Raw),
 }
 
 impl Outbox {
-    /// Opens the way out. With `prefill`, every slot holds that payload from the start.
+    /// Opens the sockets. With `prefill`, every slot holds that payload from the start.
     pub(super) fn open(options: &Options, prefill: Option<Vec<u8>>) -> Result<Self, Error> {
         let exit = if raw::is_needed(options)? {
             Exit::Raw(Raw::open(options)?)
@@ -42,7 +43,7 @@ impl Outbox {
             Exit::Sockets(_) => 0,
             Exit::Raw(_) => raw::HEADROOM,
         };
-        let segmented = options.uses_gso() && matches!(exit, Exit::Sockets(_));
+        let is_segmented = options.uses_gso() && matches!(exit, Exit::Sockets(_));
         let largest_slot = headroom + options.largest_payload().max(1);
         let mut buffer = vec![0; BUFFER_BYTES.max(8 * largest_slot)];
         if let Some(payload) = prefill {
@@ -55,8 +56,8 @@ impl Outbox {
             buffer,
             filled: 0,
             groups: Vec::with_capacity(BATCH),
-            group_bytes: if segmented { LARGEST_BYTES } else { 0 },
-            group_datagrams: if segmented {
+            group_bytes: if is_segmented { LARGEST_BYTES } else { 0 },
+            group_datagrams: if is_segmented {
                 options.segments_per_send()
             } else {
                 1
@@ -88,7 +89,7 @@ impl Outbox {
         self.buffer.get_mut(bytes.start + self.headroom..bytes.end)
     }
 
-    /// Says whether `count` datagrams of any size surely fit.
+    /// Returns whether `count` datagrams of any size surely fit.
     pub(super) fn has_room(&self, count: usize) -> bool {
         self.filled + count * self.largest_slot <= self.buffer.len()
             && self.groups.len() + count <= BATCH
@@ -104,7 +105,7 @@ impl Outbox {
         self.filled = 0;
     }
 
-    /// What became of the datagrams so far.
+    /// The outcome of the datagrams so far.
     pub(super) fn outcome(&self) -> &Outcome {
         match &self.exit {
             Exit::Sockets(sockets) => &sockets.outcome,

@@ -1,4 +1,4 @@
-//! What the kernel took of a run, and what it refused.
+//! What the kernel accepted of a run, and what it refused.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,13 +8,13 @@ use nix::errno::Errno;
 use super::option::Method;
 use crate::report::Volume;
 
-/// The account of one way out.
+/// The account of one kind of sockets.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) sent: Volume,
     /// Datagrams refused.
     pub(super) errors: u64,
-    /// What was said of the first of them, with what to do about it.
+    /// The error of the first of them, with its remedy.
     pub(super) first_error: Option<String>,
 }
 
@@ -55,15 +55,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_refusal_is_told_with_what_to_do() {
+    fn the_first_refusal_is_reported_with_a_remedy() {
         let to = "239.1.1.1:5001".parse().unwrap();
         let mut outcome = Outcome::default();
         let too_long = io::Error::from(Errno::EMSGSIZE);
         outcome.refused(2, to, Method::Raw, &too_long);
         outcome.refused(1, to, Method::Raw, &io::Error::from(Errno::ENOBUFS));
         assert_eq!(outcome.errors, 3);
-        let said = outcome.first_error.unwrap();
-        assert!(said.starts_with("239.1.1.1:5001: "), "{said}");
-        assert!(said.contains("fragmented"), "{said}");
+        let error = outcome.first_error.unwrap();
+        assert!(error.starts_with("239.1.1.1:5001: "), "{error}");
+        assert!(error.contains("fragmented"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
-//! Whole frames by AF_PACKET, on devices without Ethernet header IP packets: any source address, no route needed, complete checksums as
-//! from a wire rather than the partial ones of local sockets.
+//! Whole frames by AF_PACKET, on devices without Ethernet header IP packets: any source address, no
+//! route needed, complete checksums as from a wire rather than the partial ones of local sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,10 +19,10 @@ use crate::host;
 
 /// Room in front of each payload: Ethernet, IPv6, UDP.
 pub(super) const HEADROOM: usize = ethernet::HEADER + ipv6::HEADER + udp::HEADER;
-/// First of the source ports where none is asked for.
+/// First of the source ports if none is given.
 const FIRST_PORT: u16 = 40_000;
 
-/// Says whether `options` ask for raw frames, or need them: to send from another host's address.
+/// Returns whether `options` request raw frames, or need them to send from another host's address.
 pub(super) fn is_needed(options: &Options) -> Result<bool, Error> {
     match (options.method, options.source) {
         (Method::Raw, _) => Ok(true),
@@ -39,7 +39,7 @@ pub(super) fn is_needed(options: &Options) -> Result<bool, Error> {
 
 /// The streams' headers and the interfaces' sockets.
 pub(super) struct Raw {
-    /// By interface, and where it is to put its own link header in front, ethertype.
+    /// By interface and, where the device adds its own link header, ethertype.
     sockets: Vec<((u32, Option<u16>), OwnedFd)>,
     streams: Vec<Stream>,
     batch: SendBatch,
@@ -82,10 +82,10 @@ impl Raw {
     pub(super) fn send(&mut self, buffer: &mut [u8], groups: &[Group]) {
         let mut socket = None;
         for group in groups {
-            let wanted = self.streams[group.stream].socket;
-            if socket != Some(wanted) {
+            let next_socket = self.streams[group.stream].socket;
+            if socket != Some(next_socket) {
                 self.flush(socket, buffer);
-                socket = Some(wanted);
+                socket = Some(next_socket);
             }
             for start in group.bytes.clone().step_by(group.slot) {
                 if self.messages.len() == BATCH {
@@ -140,16 +140,16 @@ impl Raw {
         let ip = &mut frame[stream.link..];
         let ip_header = length - stream.link - udp::HEADER;
         if stream.source.is_ipv4() {
-            let whole = ip.len() as u16;
-            ip[2..4].copy_from_slice(&whole.to_be_bytes());
+            let total = ip.len() as u16;
+            ip[2..4].copy_from_slice(&total.to_be_bytes());
             ip[4..6].copy_from_slice(&self.id.to_be_bytes());
             ip[10..12].fill(0);
             let sum = !checksum::sum(&ip[..ip_header]);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
             self.id = self.id.wrapping_add(1);
         } else {
-            let behind = (ip.len() - ipv6::HEADER) as u16;
-            ip[4..6].copy_from_slice(&behind.to_be_bytes());
+            let payload = (ip.len() - ipv6::HEADER) as u16;
+            ip[4..6].copy_from_slice(&payload.to_be_bytes());
         }
         let datagram = &mut ip[ip_header..];
         let udp_length = datagram.len() as u16;
@@ -173,8 +173,8 @@ impl Raw {
         if !address.ip().is_multicast() {
             return Err(missing("a group as destination"));
         }
-        let name = destination.interface.as_deref();
-        let name = name.ok_or_else(|| missing("an interface, as in GROUP%eth0:PORT"))?;
+        let interface_name = destination.interface.as_deref();
+        let name = interface_name.ok_or_else(|| missing("an interface, as in GROUP%eth0:PORT"))?;
         let interface = host::interface(name)
             .map_err(Error::Interfaces)?
             .ok_or_else(|| Error::no_interface(address, name))?;
@@ -209,9 +209,8 @@ impl Raw {
     }
 
     fn socket(&mut self, at: (u32, Option<u16>), destination: SocketAddr) -> Result<usize, Error> {
-        let known = self.sockets.iter().position(|(known, _)| *known == at);
-        if let Some(known) = known {
-            return Ok(known);
+        if let Some(index) = self.sockets.iter().position(|(open, _)| *open == at) {
+            return Ok(index);
         }
         let opened = match at {
             (index, None) => frame::open(index),

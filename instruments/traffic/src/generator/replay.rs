@@ -8,7 +8,7 @@ use crate::capture::Capture;
 /// the capture has only one datagram to take it from.
 const LONE_GAP_NS: u64 = 1_000_000;
 
-/// A capture on its way; packet numbers run on through the rounds.
+/// A replay in progress; packet numbers continue across rounds.
 pub(super) struct Player<'a> {
     capture: &'a Capture,
     speed: f64,
@@ -36,23 +36,23 @@ impl<'a> Player<'a> {
     }
 
     pub(super) fn due_ns(&self, number: u64) -> u64 {
-        let (round, index) = self.place(number);
+        let (round, index) = self.position(number);
         let after = self.capture.datagrams[index].after_ns;
-        // Rounds without number, or a file with times of other ages, go beyond 64 bits.
+        // Very many rounds, or a file with absurd times, exceed 64 bits.
         let captured = u128::from(round) * u128::from(self.round_ns) + u128::from(after);
         (captured as f64 / self.speed) as u64
     }
 
-    /// Flow i goes to destination i, and on from the first destination when there are more flows.
+    /// Flow i goes to destination i, starting over at the first when there are more flows.
     pub(super) fn queue(&self, number: u64, outbox: &mut Outbox) -> bool {
-        let (_, index) = self.place(number);
+        let (_, index) = self.position(number);
         let flow = self.capture.datagrams[index].flow;
         self.queue_to(flow % self.destinations, number, outbox)
     }
 
-    /// Puts a packet into the outbox for a destination, or says `false` when that is too full.
+    /// Puts a packet into the outbox for a destination, or returns `false` when that is too full.
     pub(super) fn queue_to(&self, to: usize, number: u64, outbox: &mut Outbox) -> bool {
-        let (_, index) = self.place(number);
+        let (_, index) = self.position(number);
         let payload = self.capture.payload(&self.capture.datagrams[index]);
         let Some(slot) = outbox.reserve(to, payload.len()) else {
             return false;
@@ -61,7 +61,7 @@ impl<'a> Player<'a> {
         true
     }
 
-    fn place(&self, number: u64) -> (u64, usize) {
+    fn position(&self, number: u64) -> (u64, usize) {
         let datagrams = self.capture.datagrams() as u64;
         (number / datagrams, (number % datagrams) as usize)
     }

@@ -1,4 +1,4 @@
-//! A sender that starts anew in the middle of a run, and which number a packet then carries:
+//! A sender that restarts in the middle of a run, and which number a packet then carries:
 //! `1500ms`, or `at=1500ms,number=50000` for a jump under the same name.
 
 use std::str::FromStr;
@@ -12,12 +12,12 @@ use crate::framing::Label;
 use crate::payload::Stamp;
 use crate::schedule::{Schedule, Slot};
 
-/// When the numbers start anew.
+/// A restart of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Restart {
     /// Time after the start of the run.
     pub at: Duration,
-    /// The number that the same sender goes on with; `None` for a new sender, whose numbers begin
+    /// The number that the same sender continues with; `None` for a new sender, whose numbers start
     /// as the run's did.
     pub number: Option<u64>,
 }
@@ -31,7 +31,7 @@ impl FromStr for Restart {
     type Err = RestartError;
 
     fn from_str(text: &str) -> Result<Self, RestartError> {
-        let read = || {
+        let parse = || {
             if let Some(at) = duration::parse(text) {
                 return Some(Self { at, number: None });
             }
@@ -42,11 +42,11 @@ impl FromStr for Restart {
             let at = duration::parse(at.strip_prefix("at=")?)?;
             Some(Self { at, number })
         };
-        read().ok_or_else(|| RestartError(text.to_owned()))
+        parse().ok_or_else(|| RestartError(text.to_owned()))
     }
 }
 
-/// From a packet on, the numbers of every stream.
+/// The numbering of every stream from some packet on.
 #[derive(Clone, Copy, Debug)]
 struct Era {
     /// The first packet of each stream, by the generator's own count.
@@ -57,9 +57,9 @@ struct Era {
     generation: u16,
 }
 
-/// What each packet of a run is labelled with.
+/// The labels of a run's packets.
 pub(super) struct Labels {
-    /// Never empty, by their first packet.
+    /// Never empty; ordered by their first packet.
     eras: Vec<Era>,
 }
 
@@ -79,8 +79,8 @@ impl Labels {
                 None => (first, true),
             };
             generation = generation.wrapping_add(u16::from(is_new));
-            let number_at = schedule.first_due(clock::nanoseconds(restart.at));
-            let Slot { sequence, .. } = schedule.slot(number_at);
+            let first_packet = schedule.first_due(clock::nanoseconds(restart.at));
+            let Slot { sequence, .. } = schedule.slot(first_packet);
             eras.push(Era {
                 // All streams restart with the same packet.
                 sequence: sequence - sequence % schedule.burst,
@@ -92,9 +92,8 @@ impl Labels {
     }
 
     pub(super) fn label(&self, stamp: &Stamp) -> Label {
-        let eras = self.eras.iter().rev();
-        let mut begun = eras.filter(|era| era.sequence <= stamp.sequence);
-        let Some(era) = begun.next() else {
+        let mut eras = self.eras.iter().rev();
+        let Some(era) = eras.find(|era| era.sequence <= stamp.sequence) else {
             return Label::of(stamp);
         };
         let run = stamp.run.wrapping_add(era.generation);
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_sender_begins_anew_and_a_jump_goes_on_under_the_same_name() {
+    fn a_new_sender_starts_over_and_a_jump_keeps_the_sender() {
         let options = options(&["at=2s,number=5", "1s"]);
         assert_eq!(label(&options, 0), (7, 65_000));
         assert_eq!(label(&options, 999), (7, 65_999));
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn feeds_begin_with_number_one_unless_told_otherwise() {
+    fn feeds_begin_with_number_one_by_default() {
         let feed = Options {
             framing: Framing::Mdp3,
             start: None,

@@ -38,11 +38,11 @@ impl Sizes {
             }
             Self::Mix(mix) => {
                 let total: u64 = mix.iter().map(|&(_, weight)| u64::from(weight)).sum();
-                let mut place = random::below(bits(), total);
+                let mut position = random::below(bits(), total);
                 for &(size, weight) in mix {
-                    match place.checked_sub(u64::from(weight)) {
+                    match position.checked_sub(u64::from(weight)) {
                         None => return size,
-                        Some(rest) => place = rest,
+                        Some(rest) => position = rest,
                     }
                 }
                 self.largest()
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_comes_out_by_its_weights() {
+    fn a_mix_follows_its_weights() {
         let mix = Sizes::Mix(vec![(100, 3), (200, 1)]);
         let small = (0..10_000).filter(|&n| mix.pick(1, n) == 100).count();
         assert!((7300..7700).contains(&small), "{small} of 10000");

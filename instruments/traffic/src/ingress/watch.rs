@@ -1,4 +1,4 @@
-//! What the endpoints of a receiver come to as keys of the program that counts at ingress.
+//! The endpoints of a receiver as keys of the program that counts at ingress.
 
 use thiserror::Error;
 
@@ -39,7 +39,7 @@ impl Watch {
     /// Lists the keys of all addresses of `endpoints`.
     ///
     /// # Errors
-    /// If one has sources, or no interface that is there.
+    /// If one has sources, or no existing interface.
     pub fn of(endpoints: &[Listen]) -> Result<Self, Error> {
         let mut watch = Self::default();
         for (number, endpoint) in endpoints.iter().enumerate() {
@@ -47,8 +47,9 @@ impl Watch {
             if !endpoint.sources.is_empty() {
                 return Err(Error::Sources { at: at() });
             }
-            let ifindex = endpoint.ifindex()?;
-            let ifindex = ifindex.ok_or_else(|| Error::InterfaceNeeded { at: at() })?;
+            let ifindex = endpoint
+                .ifindex()?
+                .ok_or_else(|| Error::InterfaceNeeded { at: at() })?;
             if !watch.interfaces.contains(&ifindex) {
                 watch.interfaces.push(ifindex);
             }

@@ -21,15 +21,15 @@ const FINE_ENDPOINTS: usize = 64;
 /// new ones.
 const MAX_STREAMS: usize = 65_536;
 
-/// The same at one of an endpoint's addresses: a relay may send one stream to several of them.
-type PlacedKey = (usize, StreamKey);
+/// A stream at one of an endpoint's addresses: a relay may send one stream to several of them.
+type AddressKey = (usize, StreamKey);
 
 /// Everything counted.
 pub(super) struct Account {
     endpoints: Vec<Endpoint>,
     packets: u64,
     digits: u8,
-    /// Only where there are several places to receive at.
+    /// Only where there are several addresses to receive at.
     skew: Option<Skew>,
 }
 
@@ -40,21 +40,21 @@ struct Endpoint {
     bytes: u64,
     corrupt: u64,
     receiver_dropped: u64,
-    streams: Vec<(PlacedKey, Sequence)>,
+    streams: Vec<(AddressKey, Sequence)>,
     /// Index of each stream in `streams`.
-    indices: HashMap<PlacedKey, usize>,
+    indices: HashMap<AddressKey, usize>,
     latest: usize,
     latency: Option<Latency>,
     foreign: Foreign,
-    /// Packets of streams that there was no room for.
+    /// Packets of streams beyond the limit.
     unfollowed: u64,
 }
 
 impl Account {
     pub(super) fn new(endpoints: &[Listen]) -> Self {
-        let places = endpoints.iter().map(|endpoint| endpoint.addresses.len());
+        let addresses = endpoints.iter().map(|endpoint| endpoint.addresses.len());
         Self {
-            skew: (places.sum::<usize>() > 1).then(Skew::default),
+            skew: (addresses.sum::<usize>() > 1).then(Skew::default),
             endpoints: endpoints.iter().map(Endpoint::new).collect(),
             packets: 0,
             digits: if endpoints.len() > FINE_ENDPOINTS {
@@ -77,7 +77,7 @@ impl Account {
         for datagram in received.datagrams() {
             self.packets += 1;
             endpoint.count(datagram);
-            let stamp = match find(datagram) {
+            let stamp = match classify(datagram) {
                 Content::Own(payload) => endpoint.take(slot, payload, arrival, self.digits),
                 Content::Foreign(framed) => {
                     let source = received.source();
@@ -174,7 +174,7 @@ impl Endpoint {
         self.streams[self.latest].1.record(stamp.sequence);
     }
 
-    /// A corrupt packet did arrive: it is not lost as well, if its number can be believed.
+    /// A corrupt packet did arrive: it is not lost as well, if its number is plausible.
     fn take_corrupt(&mut self, slot: Slot, stamp: &Stamp) {
         let key = (slot.address, (stamp.run, stamp.stream));
         if let Some(&index) = self.indices.get(&key)
@@ -220,8 +220,8 @@ enum Content<'a> {
     Foreign(Framed<'a>),
 }
 
-/// Looks for the generator's header wherever a framing may have it; its magic number tells.
-fn find(datagram: &[u8]) -> Content<'_> {
+/// Tries the generator's header at the offset of every framing; its magic number identifies it.
+fn classify(datagram: &[u8]) -> Content<'_> {
     for framing in Framing::ALL {
         let own = datagram.get(framing.own_offset()..).unwrap_or(&[]);
         match payload::read(own) {

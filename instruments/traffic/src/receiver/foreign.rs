@@ -17,16 +17,16 @@ use packet::rtp;
 use crate::framing::Framed;
 use crate::sequence::Sequence;
 
-/// Streams remembered at one endpoint: any sender can make up new ones. Those that have shown no
-/// sequence yet make room first.
+/// Streams tracked at one endpoint: any sender can make up new ones. Those without a sequence yet
+/// are evicted first.
 const MAX_STREAMS: usize = 4096;
-/// The furthest that a packet may be late (RFC 3550 A.1), and the furthest step ahead that speaks for
-/// RTP.
+/// The furthest that a packet may be late (RFC 3550 A.1), and the furthest step ahead that is evidence
+/// of RTP.
 const MAX_MISORDER: u16 = 100;
-/// Steps of that kind that make up for two packets in sequence.
+/// Steps of that kind that are as good as two packets in sequence.
 const MOST_STEPS: usize = 8;
 
-/// What the sequence numbers said.
+/// What the sequence numbers show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gaps {
     pub(super) lost: u64,
@@ -68,7 +68,7 @@ struct Stream {
 }
 
 impl Foreign {
-    /// Takes in one datagram; one that is neither RTP nor MPEG-TS has nothing to check.
+    /// Accounts for one datagram; one that is neither RTP nor MPEG-TS has nothing to check.
     pub(super) fn take(&mut self, origin: Origin, framed: &Framed<'_>) {
         if framed.rtp.is_none() && framed.ts.is_none() {
             self.unchecked += 1;
@@ -86,7 +86,7 @@ impl Foreign {
             (Some(Position::Next), Some(packets)) => {
                 stream.continuity_errors += u64::from(stream.ts.take(packets));
             }
-            // The gap is known from RTP's numbers.
+            // RTP's numbers already show the gap.
             (Some(Position::Ahead), Some(packets)) => {
                 stream.ts.take(packets);
             }
@@ -94,7 +94,7 @@ impl Foreign {
         }
     }
 
-    /// Finds the stream; `None` for a new one when there is no room.
+    /// The stream of that key; `None` for a new one when there is no room.
     fn stream(&mut self, key: Key) -> Option<&mut Stream> {
         if self.streams.len() >= MAX_STREAMS && !self.streams.contains_key(&key) {
             let unchecked = &mut self.unchecked;
@@ -123,15 +123,15 @@ impl Foreign {
     /// Datagrams without anything to check, or of senders that cannot be followed.
     pub(super) fn unchecked(&self) -> u64 {
         let streams = self.streams.values();
-        let unbelieved = streams.map(|stream| stream.rtp.unbelieved);
-        self.unchecked + unbelieved.sum::<u64>()
+        let unvalidated = streams.map(|stream| stream.rtp.unvalidated);
+        self.unchecked + unvalidated.sum::<u64>()
     }
 }
 
 impl Stream {
-    /// Whether it is one, and not bytes that look like one.
+    /// Whether it is a stream, and not bytes that look like one.
     fn is_established(&self) -> bool {
-        let is_rtp = self.rtp.unbelieved > 0 || self.rtp.sequence.is_some();
+        let is_rtp = self.rtp.unvalidated > 0 || self.rtp.sequence.is_some();
         self.rtp.sequence.is_some() || !is_rtp && self.datagrams > 1
     }
 }
@@ -147,7 +147,7 @@ impl Gaps {
     }
 
     pub(super) fn add(&mut self, other: Self) {
-        // Who makes up numbers can have any number of them missing.
+        // A sender of forged numbers can make any number of them missing.
         self.lost = self.lost.saturating_add(other.lost);
         self.duplicated += other.duplicated;
         self.reordered += other.reordered;
@@ -156,40 +156,40 @@ impl Gaps {
     }
 }
 
-/// Where an RTP packet stands among those before it.
+/// An RTP packet's position relative to those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Position {
     /// Right behind the last one.
     Next,
     /// Further ahead, or the first.
     Ahead,
-    /// Late, a copy, or not believed.
+    /// Late, a copy, or not validated.
     Behind,
 }
 
-/// One synchronisation source. Believed only after two packets in sequence (RFC 3550 appendix
-/// A.1), because any payload may look like RTP by its first bits; or after some small steps ahead,
-/// because where half of a stream is lost no two may be in sequence. A jump too far to be loss or
-/// lateness is a restart, once the packets there are believed as well; where they were seen before,
+/// One synchronisation source. Valid only after two packets in sequence (RFC 3550 appendix A.1),
+/// because any payload may look like RTP by its first bits; or after some small steps ahead, because
+/// where half of a stream is lost no two may be in sequence. A jump too far to be loss or lateness is
+/// a restart once the packets there are valid as well; where those numbers were seen before, it takes
 /// so many in a row that they are no burst of copies.
 #[derive(Default)]
 struct RtpSource {
     /// Numbers that may be the beginning of a sequence, each ahead of the one before.
     steps: Vec<u16>,
-    unbelieved: u64,
+    unvalidated: u64,
     sequence: Option<Sequence>,
     past: Gaps,
 }
 
 impl RtpSource {
     fn take(&mut self, rtp: rtp::Header) -> Position {
-        let mut is_known = false;
+        let mut was_seen = false;
         if let Some(sequence) = &mut self.sequence {
             let highest = sequence.highest();
             let number = extend(highest, rtp.sequence);
             let is_late = highest.wrapping_sub(number) <= u64::from(MAX_MISORDER);
             if is_late || number.wrapping_sub(highest) < u64::from(MAX_DROPOUT) {
-                self.unbelieved -= settle(sequence, &mut self.steps);
+                self.unvalidated -= record_copies(sequence, &mut self.steps);
                 sequence.record(number);
                 return match number.checked_sub(highest) {
                     Some(1) => Position::Next,
@@ -197,14 +197,14 @@ impl RtpSource {
                     _ => Position::Behind,
                 };
             }
-            is_known = sequence.has(number);
+            was_seen = sequence.has(number);
         }
-        self.unbelieved += 1;
-        if !self.is_believable(rtp.sequence, is_known) {
+        self.unvalidated += 1;
+        if !self.begins_sequence(rtp.sequence, was_seen) {
             return Position::Behind;
         }
-        self.unbelieved -= self.steps.len() as u64;
-        if let Some(before) = self.sequence.replace(begin(&self.steps)) {
+        self.unvalidated -= self.steps.len() as u64;
+        if let Some(before) = self.sequence.replace(sequence_of(&self.steps)) {
             self.past.add(Gaps::of(&before));
             self.past.restarts += 1;
         }
@@ -212,8 +212,8 @@ impl RtpSource {
         Position::Ahead
     }
 
-    /// Takes in a number that no sequence explains; says whether it begins one.
-    fn is_believable(&mut self, number: u16, is_known: bool) -> bool {
+    /// Records a number that no sequence explains; returns whether it begins one.
+    fn begins_sequence(&mut self, number: u16, was_seen: bool) -> bool {
         let Some(&last) = self.steps.last() else {
             self.steps.push(number);
             return false;
@@ -221,12 +221,12 @@ impl RtpSource {
         let ahead = number.wrapping_sub(last);
         match ahead {
             1..=MAX_MISORDER => self.steps.push(number),
-            // A copy, or late: it says nothing.
+            // A copy, or late: no evidence.
             0 => {}
             _ if ahead.wrapping_neg() <= MAX_MISORDER => {}
             _ => self.steps = vec![number],
         }
-        if is_known {
+        if was_seen {
             return self.steps.len() > usize::from(MAX_MISORDER);
         }
         ahead == 1 || self.steps.len() >= MOST_STEPS
@@ -239,9 +239,9 @@ impl RtpSource {
     }
 }
 
-/// Takes in what may have been a restart when the sequence goes on: what it has seen came again. Returns
-/// how many those are.
-fn settle(sequence: &mut Sequence, steps: &mut Vec<u16>) -> u64 {
+/// Resolves a suspected restart when the old sequence continues: the numbers it has seen were copies.
+/// Returns their count.
+fn record_copies(sequence: &mut Sequence, steps: &mut Vec<u16>) -> u64 {
     let before = sequence.duplicated();
     for number in steps.drain(..) {
         let number = extend(sequence.highest(), number);
@@ -253,7 +253,7 @@ fn settle(sequence: &mut Sequence, steps: &mut Vec<u16>) -> u64 {
 }
 
 /// The sequence that consists of these numbers.
-fn begin(steps: &[u16]) -> Sequence {
+fn sequence_of(steps: &[u16]) -> Sequence {
     // Numbers start one round up, so that an earlier one is never below zero.
     let first = 0x1_0000 + u64::from(steps.first().copied().unwrap_or(0));
     let mut sequence = Sequence::starting_at(first);

@@ -7,21 +7,21 @@ use crate::latency::{Latency, Summary};
 
 /// Packets of a stream whose copies may be outstanding at once.
 const OUTSTANDING: usize = 4096;
-/// Streams that are looked at, the first that are seen at several places: each takes 128 KiB.
+/// Streams that are measured, the first that are seen at several slots: each takes 128 KiB.
 const MAX_STREAMS: usize = 256;
-/// Streams that are known at all: any sender can make up new ones.
-const MAX_KNOWN: usize = 65_536;
+/// Streams that are registered at all: any sender can make up new ones.
+const MAX_REGISTERED: usize = 65_536;
 
-/// Tells the generator's streams apart: the run's number and the stream's.
+/// Identifies one of the generator's streams: the run's number and the stream's.
 pub(super) type StreamKey = (u16, u32);
 
-/// The streams seen, and the skew of those that are seen at several places.
+/// The streams seen, and the skew of those that are seen at several slots.
 pub(super) struct Skew {
     streams: Vec<Stream>,
     indices: HashMap<StreamKey, usize>,
     latest: usize,
-    /// How many are looked at.
-    looked_at: usize,
+    /// How many are measured.
+    measured: usize,
     latency: Latency,
 }
 
@@ -29,7 +29,7 @@ struct Stream {
     key: StreamKey,
     /// Where the stream was seen first.
     slot: Slot,
-    /// Packets by sequence number; only once the stream was seen at a second place.
+    /// Packets by sequence number; empty until the stream is seen at a second slot.
     packets: Vec<Packet>,
 }
 
@@ -47,24 +47,24 @@ impl Default for Skew {
             streams: Vec::new(),
             indices: HashMap::new(),
             latest: 0,
-            looked_at: 0,
+            measured: 0,
             latency: Latency::new(3),
         }
     }
 }
 
 impl Skew {
-    /// Takes in one copy of a packet.
+    /// Records one copy of a packet.
     pub(super) fn record(&mut self, key: StreamKey, slot: Slot, sequence: u64, arrival: u64) {
-        if !self.find(key, slot) {
+        if !self.select(key, slot) {
             return;
         }
         let stream = &mut self.streams[self.latest];
         if stream.packets.is_empty() {
-            if stream.slot == slot || self.looked_at >= MAX_STREAMS {
+            if stream.slot == slot || self.measured >= MAX_STREAMS {
                 return;
             }
-            self.looked_at += 1;
+            self.measured += 1;
             stream.packets = vec![Packet::default(); OUTSTANDING];
         }
         let packet = &mut stream.packets[sequence as usize % OUTSTANDING];
@@ -83,8 +83,8 @@ impl Skew {
         };
     }
 
-    /// Makes `latest` the stream of that key, a new one if need be; `false` where there is no room.
-    fn find(&mut self, key: StreamKey, slot: Slot) -> bool {
+    /// Makes `latest` the stream of that key, registering it if new; `false` if there is no room.
+    fn select(&mut self, key: StreamKey, slot: Slot) -> bool {
         if self
             .streams
             .get(self.latest)
@@ -94,8 +94,8 @@ impl Skew {
         }
         let next = self.streams.len();
         match self.indices.get(&key) {
-            Some(known) => self.latest = *known,
-            None if next >= MAX_KNOWN => return false,
+            Some(index) => self.latest = *index,
+            None if next >= MAX_REGISTERED => return false,
             None => {
                 self.latest = next;
                 self.indices.insert(key, next);
@@ -146,19 +146,19 @@ mod tests {
             }
         }
         let summary = skew.summary().unwrap();
-        // The very first copy came before the stream was known to have several.
+        // The very first copy arrived before the stream was seen at several slots.
         assert_eq!((summary.min, summary.max), (Some(1.0), Some(2.0)));
     }
 
     #[test]
-    fn streams_without_number_take_no_memory_without_end() {
+    fn any_number_of_streams_takes_bounded_memory() {
         let mut skew = Skew::default();
-        for number in 0..2 * MAX_KNOWN as u32 {
+        for number in 0..2 * MAX_REGISTERED as u32 {
             (0..2).for_each(|slot| skew.record((1, number), at(slot), 0, 0));
         }
-        assert_eq!(skew.streams.len(), MAX_KNOWN);
-        let looked_at = skew.streams.iter().filter(|it| !it.packets.is_empty());
-        assert_eq!(looked_at.count(), MAX_STREAMS);
+        assert_eq!(skew.streams.len(), MAX_REGISTERED);
+        let measured = skew.streams.iter().filter(|it| !it.packets.is_empty());
+        assert_eq!(measured.count(), MAX_STREAMS);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One socket per group and port: bound to the group, so that only its own datagrams come, and to
+//! One socket per group and port: bound to the group, so that only its own datagrams arrive, and to
 //! the interface; one membership each, so that no per-socket limit on memberships is ever met.
 
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ const BUFFERS: usize = 512 << 20;
 const LARGEST_BUFFER: usize = 64 << 20;
 const SMALLEST_BUFFER: usize = 1 << 20;
 
-/// A socket and the place it listens at.
+/// A socket and where it listens.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) socket: Socket,

@@ -1,4 +1,4 @@
-//! A line-wise connection with limits: on the length of a line, and on the time until it is whole.
+//! A line-based connection with limits on the length of a line and on the time until it is whole.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -8,19 +8,19 @@ use serde::de::DeserializeOwned;
 use socket2::Socket;
 use thiserror::Error;
 
-/// How long reading waits before it looks for other things to do.
+/// How long a read waits before other work gets its turn.
 const TICK: Duration = Duration::from_millis(100);
 /// How long the other side may take to read.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 const CHUNK: usize = 4096;
 
-/// Why nothing more can be said.
+/// Why the conversation cannot go on.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// It was closed by the other side.
+    /// The other side closed it.
     #[error("the other side ended the connection")]
     Ended,
-    /// Nothing whole came in time.
+    /// No whole message arrived in time.
     #[error("no answer within {0:.0?}")]
     Late(Duration),
     /// A line is longer than allowed.
@@ -29,7 +29,7 @@ pub enum Error {
     /// A line is not a message.
     #[error("not understood: {0}")]
     Unreadable(serde_json::Error),
-    /// Somebody here wanted to end.
+    /// This side was asked to stop.
     #[error("interrupted")]
     Stopped,
     /// The kernel's error.
@@ -46,7 +46,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Takes a connected stream socket, on which lines of at most `line_bytes` are read.
+    /// Wraps a connected stream socket, on which lines of at most `line_bytes` are read.
     ///
     /// # Errors
     /// When its options cannot be set.
@@ -71,11 +71,11 @@ impl Channel {
         Ok(self.socket.write_all(&line)?)
     }
 
-    /// Waits for a message for at most `limit`, however slowly its bytes come; calls `meanwhile`
-    /// now and then, which ends the wait by `false`.
+    /// Waits for a message for at most `limit`, however slowly its bytes arrive; calls `meanwhile`
+    /// now and then, and stops waiting when that returns `false`.
     ///
     /// # Errors
-    /// Where no whole message comes.
+    /// If no whole message arrives.
     pub fn receive<T: DeserializeOwned>(
         &mut self,
         limit: Duration,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_may_come_in_pieces_and_together() {
+    fn lines_may_arrive_in_pieces_and_together() {
         let (mut channel, mut other) = pair();
         other.write_all(br#"{"clo"#).unwrap();
         assert!(matches!(received(&mut channel), Err(Error::Late(_))));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_not_gathered_for_ever() {
+    fn a_line_without_end_is_not_buffered_for_ever() {
         let (mut channel, mut other) = pair();
         other.write_all(&[b'x'; 3 * REQUEST_BYTES]).unwrap();
         assert!(matches!(received(&mut channel), Err(Error::TooLong(_))));

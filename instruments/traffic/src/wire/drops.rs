@@ -1,4 +1,4 @@
-//! Where packets of a trial went, as far as any counter saw them, every drop once.
+//! Where packets of a trial were dropped, as far as any counter shows, every drop once.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use super::host::Counters;
 
-/// Copies that one place dropped.
+/// Copies dropped for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drop {
-    /// Whose place it is.
+    /// Where on the path.
     pub at: Stage,
-    /// What dropped them there.
+    /// What dropped them.
     pub what: String,
     /// Copies that did not arrive because of it.
     pub copies: u64,
 }
 
 named! {
-    /// The parts of the way.
+    /// The stages of the path.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Stage {
@@ -34,8 +34,8 @@ named! {
     }
 }
 
-/// What the hosts counted in a trial. `copies` is how many the relay makes of each packet;
-/// `one_host` that both counters are of the same one, so that its queues count once.
+/// What the hosts counted in a trial. `copies` is how many the relay makes of each packet; with
+/// `one_host` both counters are of the same host, whose queues count once.
 pub fn of_hosts(
     generator: &Counters,
     verifier: &Counters,
@@ -69,8 +69,8 @@ pub fn of_hosts(
     drops
 }
 
-/// The counter of one direction that moved most. The kernel's and the driver's count the same
-/// packets, under several names, so that they do not add up.
+/// The highest counter of one direction. The kernel's and the driver's count the same packets under
+/// several names, so they are not added up.
 fn most<'a>(counters: &'a BTreeMap<String, u64>, direction: &str) -> (&'a str, u64) {
     let other = if direction == "rx" { "tx" } else { "rx" };
     let of_direction = counters.iter().filter(|(name, _)| {
@@ -104,12 +104,12 @@ mod tests {
         ];
         let verifier = counters("eth1", &counted, 4);
         let drops = of_hosts(&generator, &verifier, 2, true);
-        let told: Vec<_> = drops
+        let lost: Vec<_> = drops
             .iter()
             .map(|drop| (drop.at, drop.what.as_str(), drop.copies))
             .collect();
-        assert_eq!(told[0], (Stage::Verifier, "eth1 rx_dropped", 7));
-        assert_eq!((told[1].0, told[1].2, told.len()), (Stage::Verifier, 4, 2));
+        assert_eq!(lost[0], (Stage::Verifier, "eth1 rx_dropped", 7));
+        assert_eq!((lost[1].0, lost[1].2, lost.len()), (Stage::Verifier, 4, 2));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What a measurement depends on at a host: its interfaces with their rings and offloads, and the
-//! counters of what it dropped by itself.
+//! counters of its own drops.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,11 +19,11 @@ const FEATURES: [&str; 8] = [
     "tx-checksum-ip-generic",
 ];
 const SETTINGS: [&str; 3] = ["netdev_max_backlog", "netdev_budget", "netdev_budget_usecs"];
-/// Parts of the names of drivers' counters that tell of loss.
+/// Parts of the names of driver counters that count loss.
 const LOSS: [&str; 7] = [
     "drop", "miss", "discard", "no_buf", "nobuf", "fifo", "overrun",
 ];
-/// Drivers' counters that are kept of one interface.
+/// Most driver counters recorded of one interface.
 const MOST_COUNTERS: usize = 256;
 
 /// One host.
@@ -73,9 +73,9 @@ pub struct Interface {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counters {
-    /// Packets that found a core's queue full (`net.core.netdev_max_backlog`), over all cores.
+    /// Packets dropped at a core's full queue (`net.core.netdev_max_backlog`), over all cores.
     pub softnet_dropped: u64,
-    /// How often a softirq ended with packets left, its budget or time being used up.
+    /// How often a softirq used up its budget or time with packets still queued.
     pub time_squeeze: u64,
     /// By interface and counter: what was not received or not sent.
     pub interfaces: BTreeMap<String, BTreeMap<String, u64>>,
@@ -102,7 +102,7 @@ impl Host {
         }
     }
 
-    /// Says whether both run on the same kernel, and so by the same clock.
+    /// Returns whether both run on the same kernel, and so by the same clock.
     pub fn has_clock_of(&self, other: &Self) -> bool {
         !self.boot_id.is_empty() && self.boot_id == other.boot_id
     }
@@ -116,10 +116,11 @@ impl Interface {
             .into_iter()
             .filter(|feature| feature.active && FEATURES.contains(&feature.name.as_str()));
         let directory = own_directory(name);
-        let directory = directory.as_deref();
-        let mtu = directory.and_then(|directory| read(directory.join("mtu")));
-        // /proc shows this namespace whatever sysfs shows.
-        let mtu = mtu.or_else(|| read(format!("/proc/sys/net/ipv6/conf/{name}/mtu")));
+        let mtu = directory
+            .as_deref()
+            .and_then(|directory| read(directory.join("mtu")))
+            // /proc shows this namespace whatever sysfs shows.
+            .or_else(|| read(format!("/proc/sys/net/ipv6/conf/{name}/mtu")));
         Self {
             driver: device.driver,
             speed_mbit: device.speed_mbit,
@@ -128,7 +129,7 @@ impl Interface {
             transmit_ring: device.transmit_ring,
             receive_queues: device.receive_queues,
             offloads: on.map(|feature| feature.name).collect(),
-            rps: directory.map(rps).unwrap_or_default(),
+            rps: directory.as_deref().map(rps).unwrap_or_default(),
         }
     }
 }
@@ -146,7 +147,7 @@ impl Counters {
         }
     }
 
-    /// What was counted since `before`; counters that did not move are left out.
+    /// What was counted since `before`; unchanged counters are omitted.
     pub fn since(&self, before: &Self) -> Self {
         let interfaces = self.interfaces.iter().map(|(name, counters)| {
             let before = before.interfaces.get(name);
@@ -165,23 +166,25 @@ impl Counters {
     }
 }
 
-/// The kernel's counters of an interface, and those of its driver that tell of loss, under
-/// `driver:`: they may count the same packet again.
+/// The kernel's counters of an interface, and those of its driver that count loss, under `driver:`:
+/// they may count the same packet again.
 fn of_interface(name: &str, devices: &str) -> BTreeMap<String, u64> {
     let mut counters = device_columns(name, devices);
-    let driver = sys::ethtool::statistics(name).unwrap_or_default();
-    let tells = |counter: &str| {
+    let counts_loss = |counter: &str| {
         let counter = counter.to_ascii_lowercase();
         LOSS.iter().any(|part| counter.contains(part))
     };
-    let driver = driver.into_iter().filter(|(counter, _)| tells(counter));
-    let driver = driver.take(MOST_COUNTERS);
-    counters.extend(driver.map(|(counter, value)| (format!("driver:{counter}"), value)));
+    let losses = sys::ethtool::statistics(name)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|(counter, _)| counts_loss(counter))
+        .take(MOST_COUNTERS);
+    counters.extend(losses.map(|(counter, value)| (format!("driver:{counter}"), value)));
     counters
 }
 
-/// The columns of `/proc/net/dev` that tell of loss. Its `drop` of received packets has those that a
-/// full ring missed in it (`rx_missed_errors`).
+/// The columns of `/proc/net/dev` that count loss. Its `drop` of received packets includes those that
+/// a full ring missed (`rx_missed_errors`).
 fn device_columns(name: &str, devices: &str) -> BTreeMap<String, u64> {
     let row = devices.lines().find_map(|line| {
         let (device, row) = line.split_once(':')?;
@@ -223,8 +226,8 @@ fn own_directory(name: &str) -> Option<std::path::PathBuf> {
 
 fn rps(directory: &Path) -> BTreeMap<String, String> {
     let queues = fs::read_dir(directory.join("queues"));
-    let queues = queues.into_iter().flatten().filter_map(Result::ok);
-    let masks = queues.filter_map(|queue| {
+    let entries = queues.into_iter().flatten().filter_map(Result::ok);
+    let masks = entries.filter_map(|queue| {
         let mask = read(queue.path().join("rps_cpus"))?;
         let is_set = mask.chars().any(|digit| !matches!(digit, '0' | ','));
         is_set.then(|| (queue.file_name().to_string_lossy().into_owned(), mask))
@@ -242,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_of_proc_are_told_apart() {
+    fn columns_of_proc_are_parsed() {
         let devices =
             "Inter-|   Receive\n face |bytes\n  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
         let columns = device_columns("eth0", devices);
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_grew_is_told() {
+    fn only_counters_that_grew_are_reported() {
         let counters = |dropped| Counters {
             interfaces: [(
                 "eth0".to_owned(),
@@ -271,7 +274,7 @@ mod tests {
             2
         );
         assert!(counters(3).since(&counters(3)).interfaces["eth0"].is_empty());
-        // A counter that was not there before began at what it is now.
+        // A counter that did not exist before starts at its present value.
         assert!(counters(3).since(&Counters::default()).interfaces["eth0"].is_empty());
     }
 

@@ -1,5 +1,5 @@
-//! The messages between generator and verifier: one JSON value a line, each request answered by one
-//! reply. Unknown words and fields are refused, so a new version is a new number.
+//! The messages between generator and verifier: one JSON value per line, each request answered by
+//! one reply. Unknown variants and fields are refused, so a new version is a new number.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,21 +10,22 @@ use crate::latency::Summary;
 pub const VERSION: u32 = 1;
 /// The longest line that a verifier reads.
 pub const REQUEST_BYTES: usize = 1024;
-/// The longest line that a generator reads: a count for each of 65,536 places, and the host.
+/// The longest line that a generator reads: a count for each of 65,536 groups and ports, and the
+/// host.
 pub const REPLY_BYTES: usize = 4 << 20;
 /// The longest trial, in seconds.
 pub const TRIAL_SECONDS: f64 = 3600.0;
 
-/// What a generator asks.
+/// A generator's request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// The first line: which version it speaks.
+    /// The first line: the version of the protocol.
     Hello {
         /// Its [`VERSION`].
         version: u32,
     },
-    /// What time is it?
+    /// Read the verifier's clock.
     Clock {},
     /// Count from now on.
     Begin {
@@ -32,18 +33,18 @@ pub enum Request {
         seconds: f64,
         /// By how much the verifier's clock is ahead of the generator's, in nanoseconds.
         ahead_ns: i64,
-        /// How far that may be wrong, in nanoseconds; latencies down to so much below 0 are told
-        /// apart.
+        /// How far that may be wrong, in nanoseconds; latencies down to that much below 0 are
+        /// distinguished.
         bound_ns: u64,
     },
-    /// All is sent; what arrived?
+    /// Everything is sent; report what arrived.
     End {
         /// Copies that should arrive.
         copies: u64,
     },
 }
 
-/// What a verifier answers.
+/// A verifier's reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Reply {
@@ -51,7 +52,7 @@ pub enum Reply {
     Welcome {
         /// The verifier's [`VERSION`].
         version: u32,
-        /// Where it counts: groups and ports, in the order of its endpoints.
+        /// How many groups and ports it counts at, in the order of its endpoints.
         places: u32,
         /// What it runs on.
         host: Box<Host>,
@@ -79,13 +80,13 @@ pub enum Reply {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counted {
-    /// Different packets at each place, in the order of the places.
+    /// Different packets at each group and port, in the order of the endpoints.
     pub received: Vec<u64>,
-    /// Packets that came again.
+    /// Packets that arrived again.
     pub duplicated: u64,
-    /// Packets that came after one with a higher number.
+    /// Packets that arrived after one with a higher number.
     pub reordered: u64,
-    /// From the intended send time to the verifier's ingress, with the clocks' difference taken off.
+    /// From the intended send time to the verifier's ingress, with the clocks' difference subtracted.
     pub latency_us: Summary,
     /// The host's counters after the trial.
     pub counters: Counters,
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_messages_are_refused() {
         for line in [
             r#"{"hello":{"version":1,"name":"x"}}"#,
             r#"{"hello":{}}"#,

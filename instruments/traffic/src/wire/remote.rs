@@ -1,4 +1,4 @@
-//! The verifier as the generator sees it: a connection, and what clock and host are at its end.
+//! The verifier as the generator sees it: a connection, and the clock and host at its end.
 
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::clock;
 use crate::wire::host::Counters;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Longer than a verifier waits for what is still under way.
+/// Longer than a verifier waits for packets still in flight.
 const REPLY_LIMIT: Duration = Duration::from_secs(30);
-/// Exchanges of which the fastest tells the clocks' difference.
+/// Exchanges of which the fastest gives the clocks' difference.
 const EXCHANGES: usize = 20;
 
-/// Why a verifier is of no use.
+/// Why a verifier cannot be used.
 #[derive(Debug, Error)]
 pub enum Error {
     /// It cannot be reached.
     #[error("verifier {at}: {source}; is `mcr bench wire receive --listen {at}` running there?")]
     Connect {
-        /// Where it was looked for.
+        /// Its address as given.
         at: String,
         /// The kernel's or the resolver's answer.
         source: std::io::Error,
@@ -35,15 +35,15 @@ pub enum Error {
     /// The conversation broke.
     #[error("verifier: {0}")]
     Channel(#[from] channel::Error),
-    /// It said no.
+    /// It refused.
     #[error("the verifier refuses: {0}")]
     Refused(String),
-    /// It answered something else.
+    /// Its reply is of another kind than expected.
     #[error("the verifier answers something else than it was asked: not an mcr of this version?")]
     Unexpected,
 }
 
-/// How the verifier's clock stands to the generator's.
+/// The difference of the verifier's clock from the generator's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offset {
     /// By how much it is ahead, in nanoseconds.
@@ -66,7 +66,7 @@ impl Remote {
     /// Connects to the verifier at `HOST:PORT`.
     ///
     /// # Errors
-    /// If nobody or somebody else answers, or it is busy.
+    /// If nothing or something else answers, or the verifier is busy.
     pub fn connect(at: &str, own: &Host, stop: Arc<AtomicBool>) -> Result<Self, Error> {
         let failed = |source| Error::Connect {
             at: at.to_owned(),
@@ -74,8 +74,8 @@ impl Remote {
         };
         let mut last = std::io::ErrorKind::NotFound.into();
         for address in at.to_socket_addrs().map_err(failed)? {
-            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None);
-            let socket = socket.map_err(failed)?;
+            let socket =
+                Socket::new(Domain::for_address(address), Type::STREAM, None).map_err(failed)?;
             match socket.connect_timeout(&address.into(), CONNECT_LIMIT) {
                 Ok(()) => {
                     socket.set_tcp_nodelay(true).map_err(failed)?;
@@ -87,7 +87,7 @@ impl Remote {
         Err(failed(last))
     }
 
-    /// Says hello on a connected socket.
+    /// Sends hello on a connected socket.
     ///
     /// # Errors
     /// As [`Remote::connect`].
@@ -99,7 +99,7 @@ impl Remote {
             places: 0,
             has_own_clock: false,
         };
-        match remote.ask(&Request::Hello { version: VERSION })? {
+        match remote.exchange(&Request::Hello { version: VERSION })? {
             Reply::Welcome { places, host, .. } => {
                 remote.has_own_clock = !own.has_clock_of(&host);
                 (remote.places, remote.host) = (places, *host);
@@ -114,17 +114,17 @@ impl Remote {
         &self.host
     }
 
-    /// Where it counts: groups and ports.
+    /// The number of groups and ports it counts at.
     pub const fn places(&self) -> u32 {
         self.places
     }
 
-    /// Whether its clock is another one than the generator's.
+    /// Whether its clock is not the generator's.
     pub const fn has_own_clock(&self) -> bool {
         self.has_own_clock
     }
 
-    /// Compares the clocks; there is nothing to compare where both are one.
+    /// Measures the clocks' difference; none where both are the same clock.
     ///
     /// # Errors
     /// When the conversation breaks.
@@ -134,12 +134,12 @@ impl Remote {
         }
         let mut best: Option<Offset> = None;
         for _ in 0..EXCHANGES {
-            let asked = clock::realtime_ns();
-            let Reply::Clock { realtime_ns } = self.ask(&Request::Clock {})? else {
+            let sent_ns = clock::realtime_ns();
+            let Reply::Clock { realtime_ns } = self.exchange(&Request::Clock {})? else {
                 return Err(Error::Unexpected);
             };
-            let bound_ns = clock::realtime_ns().saturating_sub(asked).div_ceil(2);
-            let ahead_ns = realtime_ns.wrapping_sub(asked + bound_ns) as i64;
+            let bound_ns = clock::realtime_ns().saturating_sub(sent_ns).div_ceil(2);
+            let ahead_ns = realtime_ns.wrapping_sub(sent_ns + bound_ns) as i64;
             let offset = Offset { ahead_ns, bound_ns };
             if best.is_none_or(|best| bound_ns < best.bound_ns) {
                 best = Some(offset);
@@ -148,7 +148,7 @@ impl Remote {
         Ok(best.unwrap_or_default())
     }
 
-    /// Has it count from now on; its host's counters at that moment.
+    /// Starts its counting; returns its host's counters at that moment.
     pub(super) fn begin(&mut self, seconds: f64, offset: Offset) -> Result<Counters, Error> {
         let Offset { ahead_ns, bound_ns } = offset;
         let begin = Request::Begin {
@@ -156,15 +156,15 @@ impl Remote {
             ahead_ns,
             bound_ns,
         };
-        match self.ask(&begin)? {
+        match self.exchange(&begin)? {
             Reply::Ready { counters } => Ok(counters),
             _ => Err(Error::Unexpected),
         }
     }
 
-    /// Asks for what arrived.
+    /// Ends its counting; returns what arrived.
     pub(super) fn end(&mut self, copies: u64) -> Result<Counted, Error> {
-        match self.ask(&Request::End { copies })? {
+        match self.exchange(&Request::End { copies })? {
             Reply::Counted(counted) if counted.received.len() == self.places as usize => {
                 Ok(*counted)
             }
@@ -172,11 +172,11 @@ impl Remote {
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Reply, Error> {
+    fn exchange(&mut self, request: &Request) -> Result<Reply, Error> {
         self.channel.send(request)?;
         let stop = &self.stop;
-        let goes_on = || !stop.load(Ordering::Relaxed);
-        match self.channel.receive(REPLY_LIMIT, goes_on)? {
+        let is_running = || !stop.load(Ordering::Relaxed);
+        match self.channel.receive(REPLY_LIMIT, is_running)? {
             Reply::Refused { reason } => Err(Error::Refused(reason)),
             reply => Ok(reply),
         }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clocks_difference_is_known_within_its_bound() {
+    fn the_clocks_difference_is_measured_within_its_bound() {
         let (near, far) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
         thread::scope(|scope| {
             scope.spawn(|| answer(far));
@@ -229,8 +229,8 @@ mod tests {
             let mut remote = Remote::open(near, &own, Arc::default()).unwrap();
             assert!(remote.has_own_clock());
             let offset = remote.offset().unwrap();
-            let off = (offset.ahead_ns - AHEAD_NS as i64).unsigned_abs();
-            assert!(off <= offset.bound_ns, "{offset:?}");
+            let error = (offset.ahead_ns - AHEAD_NS as i64).unsigned_abs();
+            assert!(error <= offset.bound_ns, "{offset:?}");
             let refused = remote.end(0).unwrap_err();
             assert_eq!(refused.to_string(), "the verifier refuses: not today");
         });

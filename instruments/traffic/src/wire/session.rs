@@ -1,5 +1,5 @@
-//! One conversation of a verifier: hello, then trials, each begun and ended. A conversation that ends
-//! in the middle of a trial takes the counter with it.
+//! One conversation of a verifier: hello, then trials, each begun and ended. The end of a conversation
+//! in the middle of a trial also ends the counting.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +16,17 @@ use crate::ingress::{IngressCounter, WatchKey};
 use crate::latency::Summary;
 use crate::trial::arrivals;
 
-/// How long a connection may take to say hello.
+/// How long a connection may take to send hello.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
 /// How long a generator may be silent between trials, and after one should be over.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// How long arrivals are waited for at most.
-const SETTLE_LIMIT: Duration = Duration::from_secs(10);
-/// The largest uncertainty of clocks that can be made up for, in nanoseconds.
+/// Longest wait for arrivals.
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(10);
+/// The largest uncertainty of clocks that can be compensated, in nanoseconds.
 const MOST_BOUND_NS: u64 = 10_000_000_000;
 
 impl Verifier {
-    /// Holds one conversation to its end; how it ended, in words, unless as it should.
+    /// Holds one conversation to its end; returns how it ended, unless that was regular.
     pub fn converse(&self, socket: Socket, stop: &AtomicBool) -> Option<String> {
         let mut channel = match Channel::new(socket, REQUEST_BYTES) {
             Ok(channel) => channel,
@@ -79,12 +79,12 @@ struct Session<'a> {
     stop: &'a AtomicBool,
 }
 
-/// A trial that goes on.
+/// A trial in progress.
 struct Trial {
     counter: IngressCounter,
-    /// How the clock of this host becomes the generator's.
+    /// By how much this host's clock is ahead of the generator's.
     ahead_ns: i64,
-    /// Taken off the latencies again: with it none is below 0.
+    /// Added so that no latency is below 0, and subtracted again from the results.
     margin_ns: u64,
     limit: Duration,
 }
@@ -92,8 +92,8 @@ struct Trial {
 impl Session<'_> {
     fn converse(&mut self, channel: &mut Channel) -> Result<(), End> {
         let stop = self.stop;
-        let goes_on = || !stop.load(Ordering::Relaxed);
-        match channel.receive(HELLO_LIMIT, goes_on)? {
+        let is_running = || !stop.load(Ordering::Relaxed);
+        match channel.receive(HELLO_LIMIT, is_running)? {
             Request::Hello { version: VERSION } => {}
             Request::Hello { version } => {
                 return Err(End::Refused(format!(
@@ -103,28 +103,23 @@ impl Session<'_> {
             }
             _ => return Err(End::Refused("say hello first".to_owned())),
         }
-        let Some(_turn) = self.verifier.take() else {
+        let Some(_turn) = self.verifier.claim() else {
             return Err(End::Refused(
                 "busy: another generator measures here; one at a time".to_owned(),
             ));
         };
         channel.send(&Reply::Welcome {
             version: VERSION,
-            places: self.verifier.places().len() as u32,
+            places: self.verifier.keys().len() as u32,
             host: Box::new(Host::describe(self.verifier.names())),
         })?;
         loop {
-            let limit = self
-                .trial
-                .as_ref()
-                .map_or(SILENCE_LIMIT, |trial| trial.limit);
-            let request = {
-                let trial = &mut self.trial;
-                channel.receive(limit, || {
-                    trial.iter_mut().for_each(Trial::set_clock);
-                    goes_on()
-                })?
-            };
+            let trial = &mut self.trial;
+            let limit = trial.as_ref().map_or(SILENCE_LIMIT, |trial| trial.limit);
+            let request = channel.receive(limit, || {
+                trial.iter_mut().for_each(Trial::set_clock);
+                is_running()
+            })?;
             let reply = self.answer(&request).map_err(End::Refused)?;
             channel.send(&reply)?;
         }
@@ -142,8 +137,7 @@ impl Session<'_> {
                 bound_ns,
             } => self.begin(seconds, ahead_ns, bound_ns),
             Request::End { copies } => {
-                let trial = self.trial.take();
-                let trial = trial.ok_or("no trial has begun")?;
+                let trial = self.trial.take().ok_or("no trial has begun")?;
                 let counted = self.count(trial, copies);
                 counted.map_err(|error| format!("cannot read the counters: {error}"))
             }
@@ -160,8 +154,10 @@ impl Session<'_> {
         if bound_ns > MOST_BOUND_NS {
             return Err("the clocks' difference is not known well enough".to_owned());
         }
-        let counter = self.verifier.counter();
-        let counter = counter.map_err(|error| format!("cannot count at ingress: {error}"))?;
+        let counter = self
+            .verifier
+            .counter()
+            .map_err(|error| format!("cannot count at ingress: {error}"))?;
         let mut trial = Trial {
             counter,
             ahead_ns,
@@ -176,7 +172,7 @@ impl Session<'_> {
     }
 
     fn count(&self, mut trial: Trial, copies: u64) -> Result<Reply, bpf::Error> {
-        arrivals(copies, SETTLE_LIMIT, || {
+        arrivals(copies, ARRIVAL_LIMIT, || {
             trial.set_clock();
             if self.stop.load(Ordering::Relaxed) {
                 Ok(copies)
@@ -184,12 +180,12 @@ impl Session<'_> {
                 trial.counter.packets()
             }
         })?;
-        let places = self.verifier.places().iter().enumerate();
-        let places: HashMap<WatchKey, usize> = places.map(|(at, (key, _))| (*key, at)).collect();
-        let mut received = vec![0; places.len()];
+        let keys = self.verifier.keys().iter().zip(0..);
+        let indices: HashMap<WatchKey, usize> = keys.map(|((key, _), at)| (*key, at)).collect();
+        let mut received = vec![0; indices.len()];
         for (key, state) in trial.counter.streams()? {
-            if let Some(&place) = places.get(&key.at) {
-                received[place] += state.distinct;
+            if let Some(&index) = indices.get(&key.at) {
+                received[index] += state.distinct;
             }
         }
         let counts = trial.counter.counts()?;
@@ -198,7 +194,7 @@ impl Session<'_> {
             received,
             duplicated: count.duplicated,
             reordered: count.reordered,
-            latency_us: earlier(count.latency().summary(), trial.margin_ns),
+            latency_us: subtract(count.latency().summary(), trial.margin_ns),
             counters: Counters::read(self.verifier.names()),
         })))
     }
@@ -212,8 +208,8 @@ impl Trial {
     }
 }
 
-/// Takes so much off every figure.
-fn earlier(summary: Summary, by_ns: u64) -> Summary {
+/// Subtracts `by_ns` from every figure.
+fn subtract(summary: Summary, by_ns: u64) -> Summary {
     let less = |figure: Option<f64>| figure.map(|us| us - by_ns as f64 / 1000.0);
     Summary {
         min: less(summary.min),

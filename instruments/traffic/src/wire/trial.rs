@@ -1,4 +1,4 @@
-//! One trial: packets of one size to some of the streams at one rate, and what became of them.
+//! One trial: packets of one size to some of the streams at one rate, and their outcome.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::latency::Summary;
 use crate::report::SendReport;
 use crate::trial::{Outcome, Volume};
 
-/// Packets of each stream that show whether it comes through.
+/// Packets of each stream that show whether it arrives.
 const REACH_PACKETS: u64 = 2;
 /// How fast they are sent, over all streams.
 const REACH_PPS: f64 = 5000.0;
-/// How often that is tried before a stream counts as not coming through: a join takes its time.
+/// How often that is tried before a stream counts as not arriving: a join takes time.
 const REACH_ATTEMPTS: usize = 20;
-/// Less than this share of the rate asked for is a generator that could not keep up.
+/// A generator that offers less than this share of the requested rate could not keep up.
 const KEPT_UP: f64 = 0.98;
 
-/// What stands in the way of a trial.
+/// What prevents a trial.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The verifier.
@@ -35,7 +35,7 @@ pub enum Error {
     /// The generator.
     #[error(transparent)]
     Generator(#[from] generator::Error),
-    /// The verifier's places are not the streams' copies.
+    /// The verifier's groups and ports do not match the streams' copies.
     #[error(
         "{streams} streams are sent and the verifier counts at {places} places: it must count each \
          stream at the same number of places, all streams in order, once for each copy"
@@ -46,20 +46,20 @@ pub enum Error {
         /// Groups and ports of the verifier.
         places: u32,
     },
-    /// Some streams do not come through.
+    /// Some streams do not arrive.
     #[error(
         "{silent} of {places} places get nothing, the first that of stream {first}: is it relayed, \
          and does the verifier name the groups that it is relayed to, in the order of the streams?"
     )]
     Silent {
-        /// Places without a packet.
+        /// Groups and ports without a packet.
         silent: u64,
-        /// All places.
+        /// All groups and ports.
         places: usize,
         /// Where the first of these streams is sent.
         first: String,
     },
-    /// Somebody wanted to end.
+    /// The user ended it.
     #[error("interrupted")]
     Interrupted,
 }
@@ -77,7 +77,7 @@ pub struct Load {
     pub streams: usize,
 }
 
-/// What became of it.
+/// The outcome.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
@@ -85,27 +85,27 @@ pub struct Trial {
     pub payload_bytes: usize,
     /// Streams that packets were sent to.
     pub streams: usize,
-    /// Packets per second asked for.
+    /// Requested packets per second.
     pub asked_pps: f64,
-    /// What was offered, and what came of it.
+    /// What was offered, and what was delivered.
     #[serde(flatten)]
     pub volume: Volume,
-    /// Packets that it refused.
+    /// Packets that the generator's kernel refused.
     pub refused: u64,
-    /// What it said of the first of them.
+    /// Its error for the first of them.
     pub first_refusal: Option<String>,
-    /// Copies that came again.
+    /// Copies that arrived again.
     pub duplicated: u64,
-    /// Copies that came after a later one of their stream.
+    /// Copies that arrived after a later one of their stream.
     pub reordered: u64,
-    /// Places that got nothing.
+    /// Groups and ports that received nothing.
     pub silent: u64,
     /// From the intended send time to the verifier's ingress, microseconds.
     pub latency_us: Summary,
-    /// How well the clocks' difference was known; absent where generator and verifier have one
+    /// The clocks' difference and its uncertainty; absent where generator and verifier have one
     /// clock.
     pub clock: Option<Offset>,
-    /// Where missing copies went, as far as somebody counted them.
+    /// Where missing copies were dropped, as far as any counter shows.
     pub drops: Vec<Drop>,
     /// What the generator's host counted meanwhile.
     pub generator: Counters,
@@ -120,12 +120,12 @@ impl Outcome for Trial {
 }
 
 impl Trial {
-    /// Whether the generator offered as much as it was asked to.
+    /// Whether the generator offered the requested rate.
     pub fn kept_up(&self) -> bool {
         self.offered_pps() >= KEPT_UP * self.asked_pps
     }
 
-    /// Missing copies that nobody counted.
+    /// Missing copies that no counter explains.
     pub fn unexplained(&self) -> u64 {
         let counted: u64 = self.drops.iter().map(|drop| drop.copies).sum();
         u64::try_from(self.missing()).map_or(0, |missing| missing.saturating_sub(counted))
@@ -145,11 +145,11 @@ pub struct Tester {
 }
 
 impl Tester {
-    /// Puts a generator and a verifier together. `options` say where to and how; size, rate,
+    /// Combines a generator and a verifier. `options` set destinations and method; size, rate,
     /// duration and number of streams are each trial's.
     ///
     /// # Errors
-    /// If the verifier's places are no multiple of the streams.
+    /// If the verifier's groups and ports are no multiple of the streams.
     pub fn new(
         options: Options,
         remote: Remote,
@@ -202,7 +202,7 @@ impl Tester {
         self.copies
     }
 
-    /// Sends some packets of each stream until all come through.
+    /// Sends some packets of each stream until all arrive.
     ///
     /// # Errors
     /// If some do not.
@@ -234,30 +234,30 @@ impl Tester {
     /// Offers a load and counts what arrives.
     ///
     /// # Errors
-    /// What stands in the way; packets that are refused or lost are in the account instead.
+    /// Whatever prevents it; packets that are refused or lost are in the outcome instead.
     pub fn run(&mut self, load: &Load) -> Result<Trial, Error> {
         let options = self.options_for(load);
         Ok(self.offer(&options, load)?.0)
     }
 
-    /// Also returns the places that got nothing, by their numbers.
+    /// Also returns the indices of the groups and ports that received nothing.
     fn offer(&mut self, options: &Options, load: &Load) -> Result<(Trial, Vec<usize>), Error> {
         let offset = self.remote.offset()?;
-        let counters = self.remote.begin(load.seconds, offset)?;
-        let own = Counters::read(&self.names);
+        let verifier_before = self.remote.begin(load.seconds, offset)?;
+        let own_before = Counters::read(&self.names);
         let sent = generator::run(options, &self.control)?;
         if self.control.stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        let own = Counters::read(&self.names).since(&own);
+        let own = Counters::read(&self.names).since(&own_before);
         let expected = sent.sent.packets * self.copies;
         let counted = self.remote.end(expected)?;
-        let later = self.remote.offset()?;
-        let verifier = counted.counters.since(&counters);
+        let offset_after = self.remote.offset()?;
+        let verifier = counted.counters.since(&verifier_before);
         let streams = self.streams();
-        let silent = counted.received.iter().enumerate();
-        let silent = silent.filter(|(place, n)| place % streams < load.streams && **n == 0);
-        let silent: Vec<usize> = silent.map(|(place, _)| place).collect();
+        let is_silent =
+            |index: &usize| index % streams < load.streams && counted.received[*index] == 0;
+        let silent: Vec<usize> = (0..counted.received.len()).filter(is_silent).collect();
         let one_host = !self.remote.has_own_clock();
         let SendReport {
             seconds,
@@ -281,7 +281,7 @@ impl Tester {
             reordered: counted.reordered,
             silent: silent.len() as u64,
             latency_us: counted.latency_us,
-            clock: (!one_host).then(|| widened(offset, later)),
+            clock: (!one_host).then(|| widened(offset, offset_after)),
             drops: drops::of_hosts(&own, &verifier, self.copies, one_host),
             generator: own,
             verifier,
@@ -301,7 +301,7 @@ impl Tester {
     }
 }
 
-/// The interfaces that streams leave by, as far as they are named.
+/// The egress interfaces that the destinations name.
 pub fn interfaces(destinations: &[Destination]) -> BTreeSet<String> {
     let names = destinations.iter().filter_map(|to| to.interface.clone());
     names.collect()
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_counted_is_what_is_left() {
+    fn missing_copies_without_a_counter_are_unexplained() {
         let mut trial = Trial {
             asked_pps: 1000.0,
             volume: Volume {

@@ -1,7 +1,7 @@
 //! The verifier: joins its endpoints, waits for generators, and counts for one at a time.
 //!
-//! A client that connects and sends nothing, or nonsense, holds up nobody: every connection has a thread
-//! of its own, there are few of them, and only one that has sent a hello may measure.
+//! A client that connects and sends nothing, or nonsense, blocks no other: every connection has a thread
+//! of its own, their number is limited, and only one that has sent a hello may measure.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{self, ErrorKind};
@@ -18,12 +18,12 @@ use crate::ingress::watch::{self, Watch};
 use crate::ingress::{IngressCounter, WatchKey};
 use crate::receiver::{self, Membership};
 
-/// Connections at once, those included that have not said hello.
+/// Connections at once, including those that have not sent hello.
 const CONNECTIONS: usize = 8;
-/// How often the listener looks whether it shall end.
+/// How often the listener checks whether it should stop.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What stands in the way of verifying.
+/// What prevents verifying.
 #[derive(Debug, Error)]
 pub enum Error {
     /// An endpoint cannot be counted.
@@ -32,7 +32,7 @@ pub enum Error {
     /// An endpoint cannot be joined.
     #[error(transparent)]
     Join(#[from] receiver::Error),
-    /// The same group and port stands there twice.
+    /// The same group and port is named twice.
     #[error("{at}: {address} is there twice; name each group and port once")]
     Twice {
         /// The second endpoint as written.
@@ -59,20 +59,20 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Joins the endpoints and sees whether they can be counted.
+    /// Joins the endpoints and checks that they can be counted.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// Whatever prevents it.
     pub fn open(endpoints: &[Listen]) -> Result<Self, Error> {
         let watch = Watch::of(endpoints)?;
         if watch.keys.len() as u64 > MOST_STREAMS {
             return Err(Error::TooMany(watch.keys.len()));
         }
         let mut seen = HashSet::new();
-        let places = endpoints
+        let addresses = endpoints
             .iter()
             .flat_map(|endpoint| endpoint.addresses.iter().map(move |at| (endpoint, at)));
-        for ((endpoint, &address), (key, _)) in places.zip(&watch.keys) {
+        for ((endpoint, &address), (key, _)) in addresses.zip(&watch.keys) {
             if !seen.insert(*key) {
                 let at = endpoint.at.clone();
                 return Err(Error::Twice { at, address });
@@ -80,7 +80,7 @@ impl Verifier {
         }
         let names = endpoints.iter().filter_map(|one| one.interface.clone());
         let verifier = Self {
-            // One histogram for all; what each place got stands with its streams.
+            // One histogram for all; the counts of each group and port are those of its streams.
             keys: watch.keys.iter().map(|(key, _)| (*key, 0)).collect(),
             interfaces: watch.interfaces,
             names: names.collect(),
@@ -91,7 +91,7 @@ impl Verifier {
         Ok(verifier)
     }
 
-    /// Takes generators until `stop`; tells of each in a sentence.
+    /// Serves generators until `stop`; reports each conversation that ends badly in a sentence.
     ///
     /// # Errors
     /// When the listener fails.
@@ -99,7 +99,7 @@ impl Verifier {
         &self,
         listener: &TcpListener,
         stop: &AtomicBool,
-        tell: &(dyn Fn(&str) + Sync),
+        report: &(dyn Fn(&str) + Sync),
     ) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let open = AtomicUsize::new(0);
@@ -107,13 +107,13 @@ impl Verifier {
             while !stop.load(Ordering::Relaxed) {
                 let (stream, peer) = match listener.accept() {
                     Ok(accepted) => accepted,
-                    Err(error) if is_passing(&error) => {
+                    Err(error) if is_transient(&error) => {
                         thread::sleep(TICK);
                         continue;
                     }
                     Err(error) => return Err(error),
                 };
-                // Closed without a word: a crowd is not answered.
+                // Closed without a reply: a crowd is not served.
                 if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
                     open.fetch_sub(1, Ordering::Relaxed);
                     continue;
@@ -125,7 +125,7 @@ impl Verifier {
                     let _ = stream.set_nodelay(true);
                     let end = self.converse(stream.into(), stop);
                     if let Some(end) = end {
-                        tell(&format!("{peer}: {end}"));
+                        report(&format!("{peer}: {end}"));
                     }
                     open.fetch_sub(1, Ordering::Relaxed);
                 });
@@ -142,8 +142,8 @@ impl Verifier {
         Ok(counter)
     }
 
-    /// Where it counts.
-    pub(super) fn places(&self) -> &[(WatchKey, u32)] {
+    /// The groups and ports it counts at.
+    pub(super) fn keys(&self) -> &[(WatchKey, u32)] {
         &self.keys
     }
 
@@ -152,8 +152,8 @@ impl Verifier {
         &self.names
     }
 
-    /// Takes the only place that there is to measure; `None` while somebody has it.
-    pub(super) fn take(&self) -> Option<Turn<'_>> {
+    /// Claims the only turn to measure; `None` while another generator has it.
+    pub(super) fn claim(&self) -> Option<Turn<'_>> {
         let was_busy = self.is_busy.swap(true, Ordering::AcqRel);
         (!was_busy).then_some(Turn(&self.is_busy))
     }
@@ -169,9 +169,9 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Says whether the next accept may succeed: nobody is there, or somebody has gone, or descriptors
-/// are short.
-fn is_passing(error: &io::Error) -> bool {
+/// Returns whether the next accept may succeed: no client is waiting, one has disconnected, or
+/// descriptors are short.
+fn is_transient(error: &io::Error) -> bool {
     let short = [Errno::EMFILE, Errno::ENFILE].map(|errno| errno as i32);
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! The two namespaces, and what a run of the tests is made of.
+//! The two namespaces, and the parts of a test run.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -52,7 +52,7 @@ impl Pair {
         Some(pair)
     }
 
-    /// Receives what `options` send, until `expect` packets came or 10 seconds passed.
+    /// Receives what `options` send, until `expect` packets arrived or 10 seconds passed.
     pub(crate) fn exchange(
         &self,
         endpoints: &[&str],
@@ -92,7 +92,7 @@ pub(crate) fn wait_until_ready(control: &receiver::Control) {
     }
 }
 
-/// IPv6 sends nothing until duplicate address detection has let the link-local address pass.
+/// IPv6 sends nothing until duplicate address detection has accepted the link-local address.
 pub(crate) fn wait_until_ipv6_works(namespace: &Namespace, device: &str) {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

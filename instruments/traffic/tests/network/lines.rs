@@ -1,4 +1,4 @@
-//! One stream on several lines, each with faults of its own.
+//! One stream on several legs, each with its own faults.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn each_line_arrives_as_the_sender_reports_it() {
             ])
         };
         let endpoints = ["239.1.1.1%veth1:5001", "239.2.1.1%veth1:5002"];
-        // The same seed makes the same choices, so that the number is known before.
+        // The same seed makes the same choices, so the number is known in advance.
         let first = pair
             .sender
             .run(|| generator::run(&options, &generator::Control::default()).unwrap());
@@ -65,9 +65,9 @@ fn each_line_arrives_as_the_sender_reports_it() {
 }
 
 #[test]
-fn the_union_of_lines_is_judged_by_the_senders_report() {
+fn the_union_of_lines_is_compared_with_the_senders_report() {
     let Some(pair) = Pair::new() else { return };
-    // Both lines lead to one place, so that the receiver sees the union with every copy.
+    // Both legs lead to one endpoint, so that the receiver sees the union with every copy.
     let options = on(&[
         "239.1.1.1%veth0:5001,lose=20%",
         "239.1.1.1%veth0:5001,lose=20%,delay=5ms",
@@ -90,7 +90,7 @@ fn the_union_of_lines_is_judged_by_the_senders_report() {
     assert!(!judgement.is_exact());
 }
 
-/// A socket on loopback for each of so many lines, and what options lead there.
+/// Sends on `lines` legs, each to its own loopback socket; returns what each received.
 fn loopback(lines: usize, options: impl Fn(Options) -> Options) -> Vec<Vec<Vec<u8>>> {
     let sockets: Vec<_> = (0..lines)
         .map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
@@ -99,12 +99,12 @@ fn loopback(lines: usize, options: impl Fn(Options) -> Options) -> Vec<Vec<Vec<u
         .iter()
         .map(|socket| socket.local_addr().unwrap().to_string())
         .collect();
-    let texts: Vec<_> = texts.iter().map(String::as_str).collect();
-    let sent = generator::run(&options(on(&texts)), &generator::Control::default()).unwrap();
+    let addresses: Vec<_> = texts.iter().map(String::as_str).collect();
+    let sent = generator::run(&options(on(&addresses)), &generator::Control::default()).unwrap();
     assert_eq!(sent.errors, 0);
     let receive = |(socket, line): (&UdpSocket, &traffic::report::LineReport)| {
-        let patience = Some(Duration::from_secs(10));
-        socket.set_read_timeout(patience).unwrap();
+        let timeout = Some(Duration::from_secs(10));
+        socket.set_read_timeout(timeout).unwrap();
         let mut buffer = [0; 2048];
         (0..line.sent)
             .map(|_| {
@@ -137,7 +137,7 @@ fn all_lines_carry_the_same_bytes() {
 }
 
 #[test]
-fn numbers_wrap_and_senders_restart_as_asked() {
+fn numbers_wrap_and_senders_restart_as_requested() {
     let lines = loopback(1, |options| Options {
         framing: Framing::Rtp,
         senders: 2,

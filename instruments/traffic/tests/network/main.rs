@@ -69,10 +69,9 @@ fn sizes_and_framings_pass_the_check() {
     let mixed = [Sizes::imix(), Sizes::Range(32, 1400)].map(|sizes| (Framing::Own, sizes));
     for (framing, sizes) in sizes.into_iter().chain(mixed) {
         for method in [Method::Sockets, Method::Gso, Method::Raw] {
-            let sizes = sizes.clone();
             let options = Options {
                 framing,
-                sizes,
+                sizes: sizes.clone(),
                 method,
                 burst: Some(7),
                 ..to(&["239.1.1.1%veth0:5001"])
@@ -88,7 +87,7 @@ fn sizes_and_framings_pass_the_check() {
 }
 
 #[test]
-fn faults_put_in_are_the_faults_found() {
+fn injected_faults_are_the_faults_counted() {
     let Some(pair) = Pair::new() else { return };
     let faults = Faults {
         lose: 2.0,
@@ -106,7 +105,7 @@ fn faults_put_in_are_the_faults_found() {
             count: Some(5000),
             ..to(&["239.1.1.1%veth0:5001"])
         };
-        // The same seed makes the same choices: a first run says how many packets there will be.
+        // The same seed makes the same choices: a first run shows how many packets there will be.
         let first = pair
             .sender
             .run(|| generator::run(&options, &generator::Control::default()).unwrap());
@@ -116,13 +115,13 @@ fn faults_put_in_are_the_faults_found() {
         let expect = 5000 - lost + duplicated;
         let (sent, received) = pair.exchange(&["239.1.1.1%veth1:5001"], &options, expect);
         let total = received.total;
-        let found = Injected {
+        let counted = Injected {
             lost: total.lost,
             duplicated: total.duplicated,
             reordered: total.reordered,
             corrupt: total.corrupt,
         };
-        assert_eq!(Some(found), sent.injected);
+        assert_eq!(Some(counted), sent.injected);
         assert_eq!(total.packets, sent.sent.packets);
     }
 }
@@ -169,14 +168,14 @@ fn five_hundred_groups_need_no_sysctl() {
             .map(ToString::to_string)
             .collect::<Vec<_>>()
     };
-    let destinations = describe("239.1.1.1%veth0:5001");
-    let endpoints = describe("239.1.1.1%veth1:5001");
-    let texts: Vec<_> = destinations.iter().map(String::as_str).collect();
-    let endpoints: Vec<_> = endpoints.iter().map(String::as_str).collect();
+    let sender_texts = describe("239.1.1.1%veth0:5001");
+    let receiver_texts = describe("239.1.1.1%veth1:5001");
+    let destinations: Vec<_> = sender_texts.iter().map(String::as_str).collect();
+    let endpoints: Vec<_> = receiver_texts.iter().map(String::as_str).collect();
     let options = Options {
         rate_pps: Some(100.0),
         count: Some(4),
-        ..to(&texts)
+        ..to(&destinations)
     };
     let (_, received) = pair.exchange(&endpoints, &options, 2000);
     assert!(
@@ -192,13 +191,13 @@ fn five_hundred_groups_need_no_sysctl() {
 fn a_foreign_source_address_takes_raw_frames() {
     let Some(pair) = Pair::new() else { return };
     let sysctl = "net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.veth1.rp_filter=0";
-    let loosened = pair
+    let status = pair
         .receiver
         .command("sysctl")
         .arg("-qw")
         .args(sysctl.split(' '))
         .status();
-    assert!(loosened.unwrap().success());
+    assert!(status.unwrap().success());
     let source = Some("192.0.2.7".parse().unwrap());
     let options = Options {
         source,
@@ -209,7 +208,7 @@ fn a_foreign_source_address_takes_raw_frames() {
 }
 
 #[test]
-fn a_run_ends_at_once_when_told_to_and_still_reports() {
+fn a_run_ends_at_once_when_stopped_and_still_reports() {
     let control = receiver::Control::default();
     let listen = Listen {
         addresses: vec!["127.0.0.1:0".parse().unwrap()],
@@ -261,7 +260,7 @@ fn unicast_over_loopback_needs_no_privilege() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_named() {
+fn errors_name_their_cause() {
     let error = generator::run(
         &to(&["239.1.1.1%nosuch0:5001"]),
         &generator::Control::default(),

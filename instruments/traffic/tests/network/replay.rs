@@ -1,4 +1,4 @@
-//! A capture of tcpdump's is sent again.
+//! A capture of tcpdump is replayed.
 
 use std::process::Command;
 use std::thread;
@@ -55,16 +55,16 @@ fn a_capture_is_replayed_datagram_by_datagram() {
     );
 }
 
-/// tcpdump says on standard error when its tap is open.
+/// tcpdump reports on standard error when its tap is open.
 fn wait_for_listening(tcpdump: &mut std::process::Child) {
     use std::io::{BufRead, BufReader};
     let stderr = tcpdump.stderr.take().unwrap();
     let mut lines = BufReader::new(stderr).lines();
-    let said = lines.find(|line| {
+    let listening = lines.find(|line| {
         line.as_ref()
             .is_ok_and(|line| line.contains("listening on"))
     });
-    assert!(said.is_some(), "tcpdump ended before it listened");
+    assert!(listening.is_some(), "tcpdump ended before it listened");
     // Drained to the end, so that tcpdump never writes into a closed pipe.
     thread::spawn(move || lines.for_each(drop));
 }

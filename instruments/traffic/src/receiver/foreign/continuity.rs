@@ -1,6 +1,6 @@
 //! Continuity counters of MPEG-TS packets, by PID (ISO/IEC 13818-1 section 2.4.3.3).
 //!
-//! Four bits cannot tell how much is missing: a datagram before which something is missing counts
+//! Four bits cannot show how much is missing: a datagram before which something is missing counts
 //! as one lost.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use crate::framing;
 
 /// PIDs followed in one stream: any sender can use all 8,191.
 const MAX_PIDS: usize = 1024;
-/// Datagrams back that a copy is known.
+/// How many datagrams back a copy is recognised.
 const RECENT: usize = 16;
 
 /// A counter as it was before a datagram; `None` for a PID that was new.
@@ -28,13 +28,13 @@ pub(super) struct Continuity {
     suspect: Option<Vec<Before>>,
     /// Checksums of the latest datagrams.
     recent: [Option<u32>; RECENT],
-    taken: usize,
+    remembered: usize,
     lost: u64,
     duplicated: u64,
 }
 
 impl Continuity {
-    /// Takes in the TS packets of one datagram, where they are all there is to go by.
+    /// Records the TS packets of one datagram that has no other numbers.
     pub(super) fn take_all(&mut self, packets: &[u8]) {
         let checksum = Some(crc32fast::hash(packets));
         if let Some(suspect) = self.suspect.take() {
@@ -43,7 +43,7 @@ impl Continuity {
                 self.remember(checksum);
                 return;
             }
-            // It is the one before that jumped back, not the stream.
+            // The previous datagram jumped back, not the stream.
             self.duplicated += 1;
             self.restore_last();
             self.restore(suspect);
@@ -53,7 +53,7 @@ impl Continuity {
             self.duplicated += 1;
             self.restore_last();
         } else if is_gap && self.recent.contains(&checksum) {
-            // A copy, or a gap in a stream whose content repeats itself: the next one tells.
+            // A copy, or a gap in a stream whose content repeats itself: the next datagram decides.
             self.suspect = Some(std::mem::take(&mut self.undo));
         } else {
             self.lost += u64::from(is_gap);
@@ -62,12 +62,12 @@ impl Continuity {
     }
 
     fn is_last(&self, checksum: Option<u32>) -> bool {
-        self.recent[self.taken.wrapping_sub(1) % RECENT] == checksum
+        self.recent[self.remembered.wrapping_sub(1) % RECENT] == checksum
     }
 
     fn remember(&mut self, checksum: Option<u32>) {
-        self.recent[self.taken % RECENT] = checksum;
-        self.taken = self.taken.wrapping_add(1);
+        self.recent[self.remembered % RECENT] = checksum;
+        self.remembered = self.remembered.wrapping_add(1);
     }
 
     fn restore_last(&mut self) {
@@ -84,8 +84,8 @@ impl Continuity {
         }
     }
 
-    /// Takes in the TS packets of one datagram; says whether something is missing before or
-    /// between them.
+    /// Records the TS packets of one datagram; returns whether something is missing before or between
+    /// them.
     pub(super) fn take(&mut self, packets: &[u8]) -> bool {
         self.undo.clear();
         let mut gap = false;
@@ -96,8 +96,8 @@ impl Continuity {
     }
 
     fn follow(&mut self, ts: Header) -> bool {
-        let is_known = self.counters.contains_key(&ts.pid);
-        if !is_known && self.counters.len() >= MAX_PIDS {
+        let is_tracked = self.counters.contains_key(&ts.pid);
+        if !is_tracked && self.counters.len() >= MAX_PIDS {
             return false;
         }
         let before = self.counters.insert(ts.pid, ts.counter);

@@ -67,7 +67,7 @@ fn rtp_numbers_run_on_over_their_end() {
 }
 
 #[test]
-fn an_rtp_restart_is_told_as_one_wherever_it_goes_on() {
+fn an_rtp_restart_is_counted_wherever_it_continues() {
     let one = Gaps {
         restarts: 1,
         ..Gaps::default()
@@ -92,9 +92,9 @@ fn an_rtp_restart_is_told_as_one_wherever_it_goes_on() {
     assert_eq!(after(Framing::Rtp, dropout), gaps(2_998, 0, 0));
 }
 
-/// Of two ways of which one is half a second longer, packets come in bursts.
+/// Of two paths of which one is half a second longer, packets arrive in bursts.
 #[test]
-fn copies_that_come_far_behind_are_no_restart() {
+fn copies_that_arrive_far_behind_are_no_restart() {
     for burst in [1, 2, 64] {
         let bursts = (500..5_000_u64).step_by(burst);
         let twice =
@@ -109,19 +109,20 @@ fn copies_that_come_far_behind_are_no_restart() {
 }
 
 #[test]
-fn bytes_that_only_look_like_rtp_are_not_believed() {
+fn bytes_that_only_look_like_rtp_are_not_validated() {
     let far = (0..100).map(|n| n * 7919 % 65_536);
     let to_and_fro = (0..100).map(|n| 5 + n % 2 * 4);
     for numbers in [far.collect::<Vec<_>>(), to_and_fro.collect(), vec![7; 100]] {
         let mut foreign = Foreign::default();
-        let numbers = numbers.into_iter();
-        numbers.for_each(|n| take(&mut foreign, HERE, Framing::Rtp, n));
+        numbers
+            .into_iter()
+            .for_each(|n| take(&mut foreign, HERE, Framing::Rtp, n));
         assert_eq!((foreign.gaps(), foreign.unchecked()), (gaps(0, 0, 0), 100));
     }
 }
 
 #[test]
-fn a_stream_that_loses_every_other_packet_is_believed() {
+fn a_stream_that_loses_every_other_packet_is_validated() {
     assert_eq!(after(Framing::Rtp, (0..1000).step_by(2)), gaps(499, 0, 0));
     let from_the_first_on = [10, 12].into_iter().chain(13..100);
     assert_eq!(after(Framing::Rtp, from_the_first_on), gaps(1, 0, 0));
@@ -147,7 +148,7 @@ fn a_gap_in_continuity_is_one_lost_datagram() {
 }
 
 #[test]
-fn a_ts_datagram_that_comes_again_is_a_duplicate() {
+fn a_repeated_ts_datagram_is_a_duplicate() {
     assert_eq!(after(Framing::Ts, [0, 1, 1, 2, 3, 2, 4]), gaps(0, 2, 0));
     assert_eq!(after(Framing::Ts, [0, 1, 5, 5, 6]), gaps(1, 1, 0));
     assert_eq!(after(Framing::Ts, [0, 1, 2, 3, 1]), gaps(0, 1, 0));
@@ -163,7 +164,7 @@ fn a_gap_in_a_stream_that_repeats_itself_is_no_duplicate() {
 }
 
 #[test]
-fn what_was_lost_before_it_came_into_rtp_is_told_apart() {
+fn loss_before_rtp_encapsulation_is_counted_separately() {
     let mut foreign = Foreign::default();
     for (number, content) in [(0, 0), (1, 1), (2, 3), (3, 4), (5, 6), (6, 7), (6, 7)] {
         let mut payload = framed(Framing::RtpTs, number);
