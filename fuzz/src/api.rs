@@ -1,5 +1,5 @@
-//! Clients of the control API: whole requests and raw bytes. Each is answered, none as an error of
-//! the daemon's own, and what the rules are afterwards is a configuration.
+//! Clients of the control API: whole requests and raw bytes. Each is answered, none with an internal
+//! error, and the rules afterwards are a valid configuration.
 
 use std::cell::RefCell;
 use std::future;
@@ -15,8 +15,8 @@ const ANSWERS_MAX: usize = 1 << 16;
 /// Longer bodies only take longer.
 const BODY_MAX: usize = 1 << 16;
 
-/// How often the daemon gets its turn once the client has gone. It need not end by then: a stream of
-/// events with requests behind it learns of that at its next sign of life, 15 seconds later.
+/// How often the daemon gets its turn after the client has disconnected. It need not end by then: a
+/// stream of events with requests behind it notices that at its next keep-alive, 15 seconds later.
 const TURNS: u32 = 16;
 
 struct Bed {
@@ -35,11 +35,11 @@ thread_local! {
     });
 }
 
-/// Requests, divided by lines of a single dot: the first line is method and path, the rest the
+/// Requests, separated by lines of a single dot: the first line is method and path, the rest the
 /// body.
 ///
 /// # Panics
-/// Where a request is not answered, or by an error of the daemon's own.
+/// If a request is not answered, or with an internal error.
 pub fn api(data: &[u8]) {
     let data = &data[..data.len().min(BODY_MAX)];
     let mut conversation = Vec::new();
@@ -67,18 +67,18 @@ pub fn api(data: &[u8]) {
     assert!(requests == 0 || !answers.is_empty(), "no answer");
 }
 
-/// Bytes as they are.
+/// Raw bytes.
 ///
 /// # Panics
-/// Where the daemon answers with an error of its own.
+/// If the daemon answers with an internal error.
 pub fn http(data: &[u8]) {
     exchange(&data[..data.len().min(BODY_MAX)], None);
 }
 
-/// Bytes of another host, as they come out of TLS: of nobody, and of a client whose role is to look.
+/// Bytes of another host, after TLS: of a client without a role, and of one that may only read.
 ///
 /// # Panics
-/// Where they change something, or the daemon answers with an error of its own.
+/// If they change something, or the daemon answers with an internal error.
 pub fn elsewhere(data: &[u8]) {
     let data = &data[..data.len().min(BODY_MAX)];
     for shows in [false, true] {
@@ -88,19 +88,20 @@ pub fn elsewhere(data: &[u8]) {
     }
 }
 
-/// What is answered to these bytes; `shows`: they are of another host, and whether of a client.
+/// The answers to these bytes. `shows`: `None` for a local client, else whether the client of another
+/// host may read.
 fn exchange(bytes: &[u8], shows: Option<bool>) -> Vec<u8> {
     BED.with_borrow_mut(|bed| {
         bed.rehearsal.reset();
         let (client, server) = duplex(1 << 16);
         let answers = bed.runtime.block_on(async {
-            let spoken = async {
+            let client_side = async {
                 let answers = speak(client, bytes).await;
-                // What came before the client went is still served.
+                // Requests sent before the client disconnected are still served.
                 silence().await;
                 answers
             };
-            let served = async {
+            let server_side = async {
                 match shows {
                     None => bed.rehearsal.converse(server).await,
                     Some(shows) => bed.rehearsal.converse_elsewhere(server, shows).await,
@@ -108,8 +109,8 @@ fn exchange(bytes: &[u8], shows: Option<bool>) -> Vec<u8> {
                 future::pending::<()>().await;
             };
             tokio::select! {
-                answers = spoken => answers,
-                () = served => Vec::new(),
+                answers = client_side => answers,
+                () = server_side => Vec::new(),
             }
         });
         if let Some(line) = answers.split(|byte| *byte == b'\r').next()
@@ -124,12 +125,12 @@ fn exchange(bytes: &[u8], shows: Option<bool>) -> Vec<u8> {
     })
 }
 
-/// Writes everything, reads until the server closes, has said enough or has nothing more to say,
-/// and goes.
+/// Writes everything, reads until the server closes, has answered enough or is silent, and
+/// disconnects.
 async fn speak(client: DuplexStream, bytes: &[u8]) -> Vec<u8> {
     let (mut reading, mut writing) = tokio::io::split(client);
     let write = async {
-        // It may close before it has read everything.
+        // The server may close before it has read everything.
         let _ = writing.write_all(bytes).await;
         future::pending::<()>().await;
     };
@@ -153,8 +154,8 @@ async fn speak(client: DuplexStream, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Ends when everybody else has had their turn many times over. Nothing here waits for the world; what
-/// blocks has one thread, which does it in order.
+/// Ends when every other task has had its turn many times. Nothing here waits for external events;
+/// blocking work has one thread, which does it in order.
 async fn silence() {
     for _ in 0..4 {
         for _ in 0..TURNS {

@@ -1,6 +1,6 @@
-//! Choices made from a fuzzer's bytes: what is missing at the end is zero.
+//! Choices read from a fuzzer's bytes: missing bytes at the end are zero.
 
-/// What is left of an input.
+/// The rest of an input.
 pub(crate) struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {

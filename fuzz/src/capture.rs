@@ -1,4 +1,4 @@
-//! Capture files that `mcr send` replays, and payloads that `mcr receive` looks into.
+//! Capture files that `mcr send` replays, and payloads that `mcr receive` parses.
 
 use traffic::capture::Capture;
 use traffic::framing;
@@ -8,7 +8,7 @@ use traffic::sequence::Sequence;
 /// Reads the bytes as a capture, as a payload, and as sequence numbers.
 ///
 /// # Panics
-/// Where a capture claims more datagrams than bytes can hold.
+/// If a capture claims more datagrams than its bytes can hold.
 pub fn capture(data: &[u8]) {
     if let Ok(capture) = Capture::read(data) {
         // A datagram takes 8 bytes of UDP header at least.

@@ -1,4 +1,4 @@
-//! Certificates as they come over the network, and files of certificates and of lists of the revoked.
+//! Certificates from the network, and files of certificates and of revocation lists.
 
 use std::cell::RefCell;
 use std::fs;
@@ -10,14 +10,14 @@ thread_local! {
     static FILE: RefCell<Option<(TempDir, PathBuf)>> = const { RefCell::new(None) };
 }
 
-/// Bytes that say that they are a certificate, or a file of them.
+/// Bytes that claim to be a certificate, or a file of them.
 ///
 /// # Panics
-/// Where a name of it is longer than the certificate itself.
+/// If one of its names is longer than the certificate itself.
 pub fn certificate(data: &[u8]) {
     if let Some(identity) = tls::Identity::read(data) {
         let longest = identity.names.iter().map(String::len).max();
-        // An address is written longer than it is.
+        // An address is longer as text than in binary.
         assert!(longest.unwrap_or_default() <= data.len().max(39));
     }
     FILE.with_borrow_mut(|file| {
@@ -28,7 +28,7 @@ pub fn certificate(data: &[u8]) {
         });
         fs::write(&path, data).expect("a file of the fuzzer's own");
         let _ = tls::roots(path);
-        // What is no list of the revoked is refused before the CA is looked for.
+        // An invalid revocation list is refused before the CA is read.
         let _ = tls::verifier(Path::new("/nonexistent"), Some(path));
         let _ = tls::verifier(path, Some(path));
     });

@@ -1,5 +1,5 @@
-//! Configurations: every error has a line that is there, and what is valid is exported so that it
-//! loads as the same.
+//! Configurations: every error names an existing line, and a valid configuration is exported so that
+//! it loads the same.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use config::{Config, ConfigFile, export};
 use rules::net::{Ifindex, Mac};
 use rules::ruleset::{Policy, RuleSet};
 
-/// Divides the main file from the one of `conf.d`.
+/// Separates the main file from the one of `conf.d`.
 const NEXT_FILE: &str = "\n---\n";
 
 static HOST: LazyLock<Host> = LazyLock::new(|| {
@@ -47,7 +47,7 @@ static HOST: LazyLock<Host> = LazyLock::new(|| {
 /// Loads the text as one configuration file or two.
 ///
 /// # Panics
-/// Where a valid configuration does not survive its export, or an error names no line of its file.
+/// If a valid configuration does not survive its export, or an error names no line of its file.
 pub fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -1,18 +1,18 @@
-//! Endpoints, outputs and limits as operators write them: what can be read is written so that it
-//! reads the same.
+//! Endpoints, outputs and limits as operators write them: whatever can be parsed is written so that it
+//! parses the same.
 
 use rules::endpoint::Endpoint;
 use rules::limit;
 use rules::rule::OutputSpec;
 use traffic::endpoint::{Destination, Listen};
 
-/// Ranges that the generator is asked to resolve; larger ones only take longer.
+/// Largest range that the generator resolves here; larger ones only take longer.
 const GROUPS_MAX: u128 = 256;
 
 /// Reads the text as an endpoint, as an output with options, and as a limit with a burst.
 ///
 /// # Panics
-/// Where what was read is not read again from what is written.
+/// If the written text does not parse to the same value.
 pub fn endpoint(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -49,7 +49,7 @@ pub fn endpoint(data: &[u8]) {
     }
 }
 
-/// What `mcr send` and `mcr receive` make of it.
+/// Resolves it as `mcr send` and `mcr receive` do.
 fn resolve(endpoint: &Endpoint) {
     let groups = 1_u128.checked_shl(endpoint.destination.host_bits().into());
     let count = groups.map(|groups| groups.saturating_mul(endpoint.ports.count().into()));

@@ -1,5 +1,5 @@
-//! What other relays, operators and strangers put into a fleet's etcd, and what is sent to a relay's
-//! port: what makes no sense is refused, and nothing of it opens a gate.
+//! Values that other relays, operators and strangers put into a fleet's etcd, and datagrams to a relay's
+//! port: nonsense is refused, and nothing of it opens a gate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,13 +15,13 @@ use rules::ruleset;
 
 const PREFIX: &str = "/mcr/plant/";
 
-/// A key behind the fleet's prefix, and from the first line's end on its value.
+/// A key after the fleet's prefix on the first line, and its value after that.
 ///
 /// # Panics
-/// Where a key or a value is not the same once it was written down again, or opens a gate.
+/// If a key or a value is not the same after it was written again, or opens a gate.
 pub fn fleet_keys(data: &[u8]) {
-    let middle = data.iter().position(|byte| *byte == b'\n');
-    let (name, value) = data.split_at(middle.unwrap_or(data.len()));
+    let line_end = data.iter().position(|byte| *byte == b'\n');
+    let (name, value) = data.split_at(line_end.unwrap_or(data.len()));
     let value = value.get(1..).unwrap_or_default();
     let Ok(name) = std::str::from_utf8(name) else {
         return;
@@ -31,11 +31,11 @@ pub fn fleet_keys(data: &[u8]) {
     match keys.parse(&text) {
         Ok(key) => {
             assert_eq!(keys.text(&key), text);
-            read(&key, &text, value);
+            read_value(&key, &text, value);
         }
         Err(error) => assert!(error.to_string().contains("key")),
     }
-    let found = KeyValue {
+    let entry = KeyValue {
         key: text.clone(),
         value: value.to_vec(),
         created: 7,
@@ -48,24 +48,24 @@ pub fn fleet_keys(data: &[u8]) {
     let listed = Input::Listed {
         cluster: 1,
         revision: 8,
-        keys: vec![found.clone()],
+        keys: vec![entry.clone()],
     };
     let changed = Input::Changed {
         revision: 9,
-        changes: vec![Change::Put(found.clone()), deleted],
+        changes: vec![Change::Put(entry.clone()), deleted],
     };
     let seen = Input::BeatSeen {
         relay: "relay-a".to_owned(),
         revision: 9,
-        beat: Some(found),
+        beat: Some(entry),
     };
     opens_nothing([listed, seen, changed, Input::Tick]);
 }
 
-/// What stands behind a valid HMAC, and the same with none.
+/// A message with a valid HMAC, and the same bytes without.
 ///
 /// # Panics
-/// Where a message is not the same once it was sent again, or opens a gate.
+/// If a message is not the same after it was sent again, or opens a gate.
 pub fn fleet_peers(data: &[u8]) {
     let secret = Secret::new(&[7; 32]);
     assert_eq!(secret.open(data), None);
@@ -83,21 +83,21 @@ fn keys() -> Keys {
     Keys::new("plant").expect("a name")
 }
 
-fn read(key: &Key, text: &str, value: &[u8]) {
+fn read_value(key: &Key, text: &str, value: &[u8]) {
     match key {
-        Key::Beat(_) => same::<Beat>(text, value),
-        Key::Drained(_) => same::<Drained>(text, value),
-        Key::Move(_) => same::<Move>(text, value),
-        Key::Relay(_) => same::<RelayEntry>(text, value),
-        Key::Rules => same::<Current>(text, value),
-        Key::Settings => same::<FleetSettings>(text, value),
-        Key::Share(_) => same::<ShareEntry>(text, value),
+        Key::Beat(_) => reads_back::<Beat>(text, value),
+        Key::Drained(_) => reads_back::<Drained>(text, value),
+        Key::Move(_) => reads_back::<Move>(text, value),
+        Key::Relay(_) => reads_back::<RelayEntry>(text, value),
+        Key::Rules => reads_back::<Current>(text, value),
+        Key::Settings => reads_back::<FleetSettings>(text, value),
+        Key::Share(_) => reads_back::<ShareEntry>(text, value),
         Key::Blob { .. } => rules(value),
         Key::Counters(_) => {}
     }
 }
 
-fn same<T: Value + PartialEq + std::fmt::Debug>(key: &str, value: &[u8]) {
+fn reads_back<T: Value + PartialEq + std::fmt::Debug>(key: &str, value: &[u8]) {
     match T::read(key, value) {
         Ok(read) => assert_eq!(T::read(key, &read.write()).as_ref(), Ok(&read)),
         Err(error) => assert_eq!(error.key, key.chars().take(200).collect::<String>()),
@@ -106,10 +106,10 @@ fn same<T: Value + PartialEq + std::fmt::Debug>(key: &str, value: &[u8]) {
 
 /// A text of rules, whatever its hash.
 fn rules(text: &[u8]) {
-    let Err(TextError::Damaged { found, .. }) = Text::read(text, "") else {
+    let Err(TextError::Damaged { found: hash, .. }) = Text::read(text, "") else {
         panic!("nothing has this hash");
     };
-    let Ok(documents) = Text::read(text, &found) else {
+    let Ok(documents) = Text::read(text, &hash) else {
         return;
     };
     let again = Text::of(&documents).expect("it was shorter");
@@ -131,7 +131,7 @@ fn rules(text: &[u8]) {
     assert!(on_host.len() <= all);
 }
 
-/// A relay without a session is told this.
+/// Feeds the inputs to a relay without a session.
 fn opens_nothing(inputs: impl IntoIterator<Item = Input>) {
     let config = Config {
         keys: keys(),

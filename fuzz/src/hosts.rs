@@ -1,12 +1,11 @@
-//! `hosts.toml` of who steers from elsewhere: each host in it can be asked for by its name, at an
-//! address with a port.
+//! `hosts.toml` of remote control: `--host` can name each host in it, which has an address with a port.
 
 use config::{ConfigFile, hosts as read};
 
 /// Reads the text as `hosts.toml`.
 ///
 /// # Panics
-/// Where a host is read that `--host` cannot mean, or that is nowhere.
+/// If a host is read that `--host` cannot name, or that has no address.
 pub fn hosts(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -1,5 +1,5 @@
-//! Files of others that `mcr import` makes rules of: what is made is a configuration that loads, and what
-//! is said of the rest misleads nobody.
+//! Foreign files that `mcr import` turns into rules: the result is a configuration that loads, and the
+//! remarks on the rest contain no misleading characters.
 
 use config::{Config, ConfigFile, Settings, export};
 use import::{Format, Options, make, read};
@@ -7,7 +7,7 @@ use rules::net::Ports;
 use rules::printable::is_misleading;
 use rules::ruleset::Policy;
 
-/// Every kind of file, and what it is by itself.
+/// Every kind of file, and its detection.
 const FORMATS: [Option<Format>; 6] = [
     None,
     Some(Format::Sdp),
@@ -20,7 +20,7 @@ const FORMATS: [Option<Format>; 6] = [
 /// Imports the bytes as each kind of file.
 ///
 /// # Panics
-/// Where rules are made that a configuration cannot hold, or a remark is more than a line.
+/// If rules are made that a configuration cannot hold, or a remark is more than a line.
 pub fn import(data: &[u8]) {
     let to = ["%eth1", "239.20.0.0/16%eth2:6000", "[%eth1]", "10.9.9.9"];
     let options = Options {
@@ -29,13 +29,12 @@ pub fn import(data: &[u8]) {
         ports: Some(Ports::single(5000)).filter(|_| data.len().is_multiple_of(2)),
     };
     for format in FORMATS {
-        let Ok(found) = read(data, format) else {
+        let Ok(parsed) = read(data, format) else {
             continue;
         };
-        let made = make(found.clone(), &Options::default());
-        assert!(made.is_ok() || !found.streams.is_empty());
-        let made = make(found, &options);
-        let made = made.expect("nothing is missing where all is given");
+        let by_default = make(parsed.clone(), &Options::default());
+        assert!(by_default.is_ok() || !parsed.streams.is_empty());
+        let made = make(parsed, &options).expect("nothing is missing where all is given");
         for remark in &made.remarks {
             let line = remark.to_string();
             assert!(!line.contains(is_misleading), "{line:?}");

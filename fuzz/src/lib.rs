@@ -1,5 +1,5 @@
-//! What fuzzers run, and what the ordinary tests replay: a function for each kind of text or bytes
-//! that comes from outside. Each takes any input, and panics only where a promise is broken.
+//! The fuzz targets, which the ordinary tests replay: a function for each kind of text or bytes from
+//! outside. Each accepts any input, and panics only if a promise is broken.
 
 mod api;
 mod bytes;
@@ -10,11 +10,11 @@ mod endpoint;
 mod fleet;
 mod hosts;
 mod import;
-mod left_behind;
 mod membership;
 pub mod mutate;
 mod packet;
 mod pinned;
+mod recovery;
 
 pub use api::{api, elsewhere, http};
 pub use capture::capture;
@@ -24,10 +24,10 @@ pub use endpoint::endpoint;
 pub use fleet::{fleet_keys, fleet_peers};
 pub use hosts::hosts;
 pub use import::import;
-pub use left_behind::{handover, journal};
 pub use membership::membership;
 pub use packet::packet;
 pub use pinned::pinned;
+pub use recovery::{handover, journal};
 
 /// A target: its name, which is that of its corpus, and what it runs.
 pub type Target = (&'static str, fn(&[u8]));

@@ -1,22 +1,22 @@
-//! IGMP and MLD as they come by a network.
+//! IGMP and MLD packets from a network.
 
 use igmp::codec::{Message, RouterMessage, craft, read, write};
 
-/// Reads the bytes as a packet; what was read comes out the same when it is written and read again.
+/// Reads the bytes as a packet; its message is the same after it was written and read again.
 ///
 /// # Panics
-/// Where it does not.
+/// If it is not.
 pub fn membership(data: &[u8]) {
-    let Ok(heard) = read(data) else {
+    let Ok(received) = read(data) else {
         return;
     };
-    let written = match &heard.message {
-        Message::Report(report) => craft::report(heard.from, report),
+    let written = match &received.message {
+        Message::Report(report) => craft::report(received.from, report),
         Message::Query(query) => {
             // A query is written in the newest version, and times as bytes hold them.
-            let written = write(heard.from, &RouterMessage::Query(query.clone()));
+            let written = write(received.from, &RouterMessage::Query(query.clone()));
             if let Some((_, packet)) = written {
-                let again = read(&packet).map(|heard| heard.message);
+                let again = read(&packet).map(|received| received.message);
                 assert!(matches!(again, Ok(Message::Query(again))
                     if again.group == query.group && again.sources == query.sources));
             }
@@ -25,6 +25,6 @@ pub fn membership(data: &[u8]) {
         Message::RouterSolicitation => return,
     };
     if let Some((_, packet)) = written {
-        assert_eq!(read(&packet), Ok(heard));
+        assert_eq!(read(&packet), Ok(received));
     }
 }

@@ -1,5 +1,5 @@
-//! A few seconds of fuzzing without a fuzzer: inputs of a corpus, changed at random. Which changes
-//! is decided by a seed, so that what was found is found again.
+//! A few seconds of fuzzing without a fuzzer: inputs of a corpus, changed at random. A seed
+//! determines the changes, so that a failure can be reproduced.
 
 /// Longest input made.
 const LENGTH_MAX: usize = 4096;
@@ -22,7 +22,7 @@ impl Mutator {
         Self { state: seed }
     }
 
-    /// Makes an input of one of the corpus, or of two.
+    /// Makes an input from one or two inputs of the corpus.
     pub fn input(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
         let mut input = self.choose(corpus).cloned().unwrap_or_default();
         if self.below(4) == 0
@@ -74,8 +74,9 @@ impl Mutator {
     /// SplitMix64 (Steele, Lea, Flood 2014).
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        let mut z = self.state;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
     }
 }

@@ -1,5 +1,5 @@
-//! Packets: any bytes are parsed, checked, rewritten, cut and executed by the reference. A copy is
-//! the packet with what was asked for changed, every checksum as right or wrong as it was.
+//! Packets: any bytes are parsed, checked, rewritten, fragmented and executed by the reference. A copy
+//! is the packet with only the requested changes, every checksum as right or wrong as before.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// Reads choices from the first bytes and takes the rest for a frame.
 ///
 /// # Panics
-/// Where a copy is not what it should be.
+/// If a copy is wrong.
 pub fn packet(data: &[u8]) {
     let mut choices = Bytes::new(data);
     let (link, meta) = surroundings(&mut choices);
@@ -62,7 +62,7 @@ fn surroundings(choices: &mut Bytes<'_>) -> (Link, Meta) {
     (link, meta)
 }
 
-/// How a copy is to be made.
+/// The changes of a copy.
 struct Choice {
     source: Option<[u8; 16]>,
     destination: [u8; 16],
@@ -125,7 +125,7 @@ impl Choice {
     }
 }
 
-/// What a worker relies on: offsets lie within the frame, whatever its headers claim.
+/// A worker relies on offsets that lie within the frame, whatever its headers claim.
 fn is_within(datagram: &Datagram, frame: &[u8]) {
     assert_eq!(datagram.present, frame.len());
     assert!(datagram.ip_offset <= datagram.udp_offset);
@@ -185,8 +185,8 @@ fn copy_is_right(datagram: &Datagram, frame: &[u8], choice: &Choice) {
         assert_eq!(read.udp_checksum == 0, datagram.udp_checksum == 0);
     }
     if datagram.part == Part::Whole {
-        let was = checksum_holds(datagram, frame);
-        assert_eq!(checksum_holds(&read, &copy[start..]), was);
+        let was_valid = checksum_holds(datagram, frame);
+        assert_eq!(checksum_holds(&read, &copy[start..]), was_valid);
     }
 }
 
@@ -206,9 +206,9 @@ fn checksum_holds(datagram: &Datagram, frame: &[u8]) -> bool {
     checksum::udp_is_valid(datagram.source, datagram.destination, &udp)
 }
 
-/// The pieces of a datagram are its bytes, once each, behind headers that hold.
+/// The pieces of a datagram are its bytes, once each, behind valid headers.
 fn pieces_are_whole(datagram: &Datagram, frame: &[u8], mtu: usize) {
-    // What came in pieces is not cut again.
+    // Fragments are not fragmented again.
     let may_be_cut = datagram.part == Part::Whole && datagram.source.is_ipv4() && mtu >= 68;
     if !may_be_cut || datagram.defect(frame).is_some() {
         return;
@@ -236,7 +236,7 @@ fn pieces_are_whole(datagram: &Datagram, frame: &[u8], mtu: usize) {
     assert_eq!(together, payload);
 }
 
-/// A plain datagram crafted from what was read has the bytes that were read.
+/// A plain datagram crafted from the parsed fields has the bytes that were parsed.
 fn is_written_as_read(datagram: &Datagram, frame: &[u8], link: Link) {
     let headers = datagram.udp_offset - datagram.ip_offset;
     let plain = datagram.part == Part::Whole
@@ -293,9 +293,9 @@ fn execute(frame: &[u8], (link, meta): (Link, Meta), choice: &Choice) {
             Verdict::Dropped(_) => assert!(outcome.packets >= 1 && outcome.outputs.is_empty()),
             Verdict::Forwarded => {
                 assert_eq!(outcome.outputs.len(), 2);
-                let sent = outcome.outputs.iter();
-                let sent = sent.filter(|verdict| **verdict == Verdict::Forwarded);
-                assert_eq!(sent.count(), outcome.copies.len());
+                let is_sent = |verdict: &&Verdict| **verdict == Verdict::Forwarded;
+                let sent = outcome.outputs.iter().filter(is_sent).count();
+                assert_eq!(sent, outcome.copies.len());
             }
         }
     }

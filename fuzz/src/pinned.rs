@@ -1,5 +1,5 @@
-//! Pinned maps: whatever somebody wrote into them, the next daemon takes over what makes sense, brings
-//! back the rest, and its rules relay, count and change as they would from nothing.
+//! Pinned maps: whatever was written into them, the next daemon takes over what makes sense, restores
+//! the rest, and its rules relay, count and change as with new maps.
 
 mod relay;
 mod rules;
@@ -12,20 +12,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use relay::Relay;
 
-/// What takes longer does not come to an end.
+/// Anything that takes longer never ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The thread that has the maps: where inputs go, and what it says of each.
+/// Channels to the thread that owns the maps: its inputs, and a message for each that it survived.
 struct Turns {
     inputs: Sender<Vec<u8>>,
     survived: Receiver<()>,
 }
 
-/// Each group of bytes says which map, what harm, which element, and what to put there. What an input
-/// leaves, the next one finds.
+/// Each group of bytes selects a map, the harm, the element, and the bytes to write. State that one
+/// input leaves is there for the next.
 ///
 /// # Panics
-/// Where the maps' next owner does, or relays, counts or changes rules otherwise than from nothing.
+/// If the maps' next owner does, or relays, counts or changes rules otherwise than with new maps.
 pub fn pinned(data: &[u8]) {
     static TURNS: OnceLock<Option<Mutex<Turns>>> = OnceLock::new();
     let Some(turns) = TURNS.get_or_init(start) else {
@@ -33,20 +33,19 @@ pub fn pinned(data: &[u8]) {
     };
     // Poisoned: an earlier input was not survived, so this one is not either.
     let turns = turns.lock();
-    let gone = "the thread that has the maps ended";
-    turns.inputs.send(data.to_vec()).expect(gone);
+    const ENDED: &str = "the thread that has the maps ended";
+    turns.inputs.send(data.to_vec()).expect(ENDED);
     let survived = turns.survived.recv_timeout(PATIENCE);
-    survived.unwrap_or_else(|error| panic!("{gone}, or takes for ever: {error}"));
+    survived.unwrap_or_else(|error| panic!("{ENDED}, or takes for ever: {error}"));
 }
 
-/// Opens a relay in namespaces of its own, which end with the process; says why where there is none.
+/// Opens a relay in namespaces of its own, which end with the process; prints the reason if it cannot.
 fn start() -> Option<Mutex<Turns>> {
     let (inputs, queue) = channel::<Vec<u8>>();
-    let (ends, survived) = channel();
-    let (opened, found) = channel();
+    let (done, survived) = channel();
+    let (opened, startup) = channel();
     let serve = move || {
-        let relay = Relay::open();
-        let (relay, reason) = match relay {
+        let (relay, reason) = match Relay::open() {
             Ok(relay) => (Some(relay), None),
             Err(reason) => (None, Some(reason)),
         };
@@ -54,12 +53,12 @@ fn start() -> Option<Mutex<Turns>> {
         let Some(mut relay) = relay else { return };
         for input in queue {
             relay.survive(&input);
-            let _ = ends.send(());
+            let _ = done.send(());
         }
     };
     let thread = thread::Builder::new().name("pinned".to_owned());
     thread.spawn(serve).expect("a thread more");
-    match found.recv().expect("the relay opens or says why not") {
+    match startup.recv().expect("the relay opens or says why not") {
         None => Some(Mutex::new(Turns { inputs, survived })),
         Some(reason) => {
             eprintln!("skipped: pinned maps: {reason}");

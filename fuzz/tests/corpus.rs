@@ -1,4 +1,4 @@
-//! Every input that was ever kept, replayed; and a second of new ones for each target.
+//! Every input of the corpora, replayed; and a second of new ones for each target.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -17,10 +17,10 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("corpus")
         .join(target);
-    let files = fs::read_dir(&directory)
+    let mut files: Vec<_> = fs::read_dir(&directory)
         .unwrap()
-        .map(|file| file.unwrap().path());
-    let mut files: Vec<_> = files.collect();
+        .map(|file| file.unwrap().path())
+        .collect();
     files.sort();
     let read = |path: &std::path::PathBuf| (path.display().to_string(), fs::read(path).unwrap());
     files.iter().map(read).collect()
@@ -64,8 +64,8 @@ fn changed_inputs_are_survived() {
 #[test]
 fn every_target_has_a_program_and_a_name() {
     for (target, _) in TARGETS {
-        let program = format!("fuzz_targets/{target}.rs");
-        let program = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(program));
+        let file = format!("fuzz_targets/{target}.rs");
+        let program = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file));
         assert!(program.unwrap().contains(&format!("fuzz::{target}(data)")));
     }
 }

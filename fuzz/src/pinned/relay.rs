@@ -1,4 +1,4 @@
-//! A kernel path in namespaces of its own, whose maps somebody else writes into.
+//! A kernel path in namespaces of its own, whose maps the fuzzer corrupts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ use nix::sched::{CloneFlags, unshare};
 use super::rules::{FAILOVER, INTERFACE, MERGED, numbered, packet_of, packets, tables};
 use crate::bytes::Bytes;
 
-/// Where a bpffs of this thread's own hides the host's.
+/// Where this thread's own bpffs hides the host's.
 const BPFFS: &str = "/sys/fs/bpf";
-/// Little, so that nonsense can fill it.
+/// Small, so that nonsense can fill it.
 const CAPACITY: Capacity = Capacity {
     routes: 16,
     outputs: 20,
 };
-/// Several times as long as merged lines may lie behind each other.
+/// Several times as long as merged legs may lag behind each other.
 const SILENCE: Duration = Duration::from_millis(20);
-/// Numbers that both lines bring.
+/// Numbers that both legs carry.
 const NUMBERS: u16 = 20;
-/// How long a line that delivers may wait for another's silence, which lasts some microseconds.
+/// How long an active leg may wait for the other's silence, which lasts some microseconds.
 const TAKE_OVER: Duration = Duration::from_secs(5);
 
-/// What becomes of a packet.
+/// The outcome of a packet.
 type Fate = (Action, Vec<u8>);
 
-/// A test run's packet has a socket, so all outputs get clones: it ends there, rewritten.
+/// A test run's packet has a socket, so all outputs get clones: the packet itself is consumed, rewritten.
 fn is_relayed((action, packet): &Fate, sent: &[u8]) -> bool {
     *action == Action::Consume && packet != sent
 }
@@ -44,7 +44,7 @@ pub(super) struct Relay {
     /// Each map's pin.
     pins: Vec<PathBuf>,
     tables: [Table; 2],
-    /// What becomes of each packet under each table.
+    /// The fate of each packet under each table.
     fates: [Vec<Fate>; 2],
 }
 
@@ -69,24 +69,22 @@ impl Relay {
         for number in [0, 1] {
             relay.sync(number);
             relay.fates[number] = relay.fates();
-            let relayed = relay.fates[number].iter();
             let sent = packets();
-            let relayed = relayed
-                .zip(&sent)
-                .filter(|(fate, sent)| is_relayed(fate, sent));
+            let fates = relay.fates[number].iter().zip(&sent);
+            let relayed = fates.filter(|(fate, sent)| is_relayed(fate, sent));
             assert_eq!(relayed.count(), 4, "table {number} without nonsense");
         }
         relay.sync(0);
         Ok(relay)
     }
 
-    /// Does the harm that `input` says, and sees that nothing comes of it.
+    /// Corrupts the maps as `input` specifies, and checks that the relay recovers.
     ///
     /// # Panics
-    /// Where something does.
+    /// If it does not.
     pub(super) fn survive(&mut self, input: &[u8]) {
-        self.scribble(input);
-        // Whatever the program makes of it. Lines last: they would mend each other.
+        self.corrupt(input);
+        // Whatever the program makes of it. Legs last: they would repair each other.
         self.fates();
         self.dataplane
             .adopt_again()
@@ -105,20 +103,20 @@ impl Relay {
         self.relays_and_counts(0);
     }
 
-    fn scribble(&self, input: &[u8]) {
+    fn corrupt(&self, input: &[u8]) {
         let mut input = Bytes::new(input);
         while !input.is_empty() {
             let pin = &self.pins[usize::from(input.byte()) % self.pins.len()];
-            let what = input.byte();
-            let done = match what % 4 {
+            let choice = input.byte();
+            let kind = match choice % 4 {
                 0 | 1 => Harm::Change,
                 2 => Harm::Copy,
                 _ => Harm::Remove,
             };
-            let (place, offset, length) = (input.byte(), input.byte(), input.byte() % 32);
+            let (low, offset, length) = (input.byte(), input.byte(), input.byte() % 32);
             let bytes: Vec<u8> = (0..length).map(|_| input.byte()).collect();
-            let place = usize::from(place) | usize::from(what >> 2) << 8;
-            harm(pin, done, place, (offset.into(), &bytes)).expect("maps are there");
+            let element = usize::from(low) | usize::from(choice >> 2) << 8;
+            harm(pin, kind, element, (offset.into(), &bytes)).expect("maps are there");
         }
     }
 
@@ -145,7 +143,7 @@ impl Relay {
         assert_eq!(received, 4 + own, "table {table}: packets counted");
     }
 
-    /// Packets of all rules, alike in both kinds of reading.
+    /// Packets of all rules, equal in both kinds of reading.
     fn received(&self) -> u64 {
         let counters = self.dataplane.counters().expect("counters are read");
         let rules = counters
@@ -153,14 +151,14 @@ impl Relay {
             .keys()
             .map(|rule| Arc::from(&**rule))
             .collect();
-        let mut reading = ActivityScan::new(Seen::default(), rules);
-        while reading.go_on(&self.dataplane).expect("arrivals are read") {}
-        let (arrived, _) = reading.finish();
-        let all = counters.rules.values().map(|rule| rule.received.packets);
-        let all: u64 = all.sum();
-        let short = arrived.values().map(|rule| rule.traffic.packets);
-        assert_eq!(all, short.sum::<u64>(), "both readings");
-        all
+        let mut scan = ActivityScan::new(Seen::default(), rules);
+        while scan.go_on(&self.dataplane).expect("arrivals are read") {}
+        let (arrived, _) = scan.finish();
+        let counted = counters.rules.values().map(|rule| rule.received.packets);
+        let scanned = arrived.values().map(|rule| rule.traffic.packets);
+        let total: u64 = counted.sum();
+        assert_eq!(total, scanned.sum::<u64>(), "both readings");
+        total
     }
 
     fn fates(&self) -> Vec<Fate> {
@@ -184,7 +182,7 @@ impl Relay {
         is_relayed(&self.fate(packet), packet)
     }
 
-    /// After a silence lines pass each number once again, whatever was remembered of them.
+    /// After a silence legs pass each number once again, whatever was remembered of them.
     fn merges(&self) {
         let end = Instant::now() + TAKE_OVER;
         for start in (0..u16::MAX).step_by(4_999).cycle() {
@@ -193,15 +191,15 @@ impl Relay {
             let passed = |number: u16, line: &str| {
                 u32::from(self.relays(&numbered(line, start.wrapping_add(number))))
             };
-            let row = 0..NUMBERS;
-            let copies = row.map(|number| MERGED.map(|line| passed(number, line)).iter().sum());
+            let copies =
+                (0..NUMBERS).map(|number| MERGED.map(|line| passed(number, line)).iter().sum());
             if copies.into_iter().all(|copies: u32| copies == 1) {
                 return;
             }
         }
     }
 
-    /// Each line takes over from the other, and by hand.
+    /// Each leg takes over from the other, also by hand.
     fn fails_over(&mut self) {
         let (rule, lines) = FAILOVER;
         for line in lines.into_iter().cycle().take(3) {
@@ -222,13 +220,13 @@ fn leave_namespaces() -> nix::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
     mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none)?;
-    // What comes by the loopback interface may have one of this host's addresses.
-    let made = Command::new("ip")
+    // Packets of the loopback interface may have one of this host's addresses.
+    let status = Command::new("ip")
         .args(["link", "add", "in0", "index", &INTERFACE.0.to_string()])
         .args(["type", "veth", "peer", "name", "out0"])
         .status();
-    match made {
-        Ok(made) if made.success() => Ok(()),
+    match status {
+        Ok(status) if status.success() => Ok(()),
         _ => Err(nix::Error::ENODEV),
     }
 }

@@ -1,4 +1,4 @@
-//! The rules that the maps hold, what they change to, and a packet for each of their routes.
+//! The rules that the maps hold, the rules they change to, and a packet for each route.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use rules::health::Inspect;
 use rules::merge::Merge;
 use rules::net::{Ifindex, Mac, Ports, Prefix};
 
-/// One that is down, so that nothing that is relayed leaves.
+/// An interface that is down, so that no relayed packet leaves.
 pub(super) const INTERFACE: Ifindex = Ifindex(100);
 /// The rule whose inputs stand by for each other, and their groups.
 pub(super) const FAILOVER: (&str, [&str; 2]) = ("lines", ["239.1.3.1", "239.1.3.2"]);
@@ -23,8 +23,8 @@ const PORT: u16 = 5001;
 const SENDER: &str = "10.0.0.1";
 const SENDER6: &str = "fd00::1";
 
-/// A table with every kind of route, and what it changes to: some stay, some go, some come, some
-/// change.
+/// A table with every kind of route, and the table it changes to: some routes stay, some are removed,
+/// some are added, some change.
 pub(super) fn tables() -> [Table; 2] {
     let stays = || {
         let (rule, lines) = FAILOVER;
@@ -67,16 +67,16 @@ pub(super) fn tables() -> [Table; 2] {
     })
 }
 
-/// Packets: for each route that is not a line's, and for none.
+/// Packets for each route that is not a leg's, and for none.
 pub(super) fn packets() -> Vec<Vec<u8>> {
-    let ipv4 = [
+    let destinations = [
         ("239.1.1.1", PORT),
         ("239.1.1.2", PORT),
         ("239.1.2.9", 5007),
         ("239.1.4.1", PORT),
         ("239.1.4.1", PORT + 1),
     ];
-    let ipv4 = ipv4.map(|(group, port)| frame(SENDER, group, port));
+    let ipv4 = destinations.map(|(group, port)| frame(SENDER, group, port));
     let others = [
         frame("10.0.0.2", "239.1.4.1", PORT),
         frame("10.0.1.1", "239.1.1.1", PORT),
@@ -85,7 +85,7 @@ pub(super) fn packets() -> Vec<Vec<u8>> {
     ipv4.into_iter().chain(others).collect()
 }
 
-/// A packet of a line.
+/// A packet of a leg.
 pub(super) fn packet_of(line: &str) -> Vec<u8> {
     frame(SENDER, line, PORT)
 }
@@ -93,10 +93,10 @@ pub(super) fn packet_of(line: &str) -> Vec<u8> {
 fn frame(source: &str, group: &str, port: u16) -> Vec<u8> {
     // The fixed part of RTP (RFC 3550 section 5.1).
     let payload = [0x80, 33, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7, 7, 7, 7];
-    of_payload(source, group, port, &payload)
+    with_payload(source, group, port, &payload)
 }
 
-fn of_payload(source: &str, group: &str, port: u16, payload: &[u8]) -> Vec<u8> {
+fn with_payload(source: &str, group: &str, port: u16, payload: &[u8]) -> Vec<u8> {
     let from = SocketAddr::new(address(source), 5000);
     let to = SocketAddr::new(address(group), port);
     Craft::new(from, to, payload.to_vec()).frame()
@@ -122,14 +122,14 @@ fn limited(rule: &str) -> Route {
     Route { limit, ..route }
 }
 
-/// A packet that no line has brought.
+/// A packet with that number.
 pub(super) fn numbered(line: &str, number: u16) -> Vec<u8> {
     let [high, low] = number.to_be_bytes();
     let payload = [0x80, 33, high, low, 0, 0, 0, 1, 0, 0, 0, 1, 7, 7, 7, 7];
-    of_payload(SENDER, line, PORT, &payload)
+    with_payload(SENDER, line, PORT, &payload)
 }
 
-/// A line that is merged.
+/// A leg that is merged.
 fn merges(line: &str) -> Route {
     let merge = MergeLines {
         how: Merge {
@@ -145,7 +145,7 @@ fn merges(line: &str) -> Route {
     }
 }
 
-/// A line that is silent as soon as it can be.
+/// A leg that counts as silent as soon as possible.
 fn stands_by(rule: &str, line: &str) -> Route {
     let (_, lines) = FAILOVER;
     let when = Failover {
