@@ -1,6 +1,7 @@
 //! The accounting law: for every rule and each of its outputs,
-//! `received = rule dropped + output sent + output dropped`. Of a rule that reflects, what passes
-//! leaves by all outputs but one, and an answer by one alone: all of them together account for it.
+//! `received = rule dropped + output sent + output dropped`. A rule that reflects
+//! sends each packet by all outputs but one, and an answer by one alone: the law holds for all outputs
+//! together.
 
 use anyhow::{Result, bail};
 use api::reply::{RuleStats, Stats};
@@ -38,11 +39,12 @@ fn broken_at(rule: &RuleStats) -> Vec<String> {
     broken.collect()
 }
 
-/// The same of a rule that reflects, of whose packets so many passed.
+/// The same for a rule that reflects, `passed` packets of which passed.
 fn broken_among(rule: &RuleStats, passed: u64) -> Vec<String> {
     let outputs = rule.outputs.iter();
-    let copies = outputs.map(|output| output.sent.packets + output.dropped.values().sum::<u64>());
-    let copies: u64 = copies.sum();
+    let copies: u64 = outputs
+        .map(|output| output.sent.packets + output.dropped.values().sum::<u64>())
+        .sum();
     let answers = rule.answers.unwrap_or(0);
     let others = (rule.outputs.len() as u64).saturating_sub(1);
     let due = passed.saturating_sub(answers) * others + answers;

@@ -32,14 +32,14 @@ pub struct Bed {
     pub daemon: Daemon,
     /// Sends to the group from the sender's namespace.
     pub sender: Sender,
-    /// Gets what the rule sends.
+    /// Receives what the rule sends.
     pub sink: Receiver,
-    /// Where they are.
+    /// Their namespaces.
     pub chain: Chain,
 }
 
 impl Bed {
-    /// Makes a bed on a plain chain: a daemon on this path with the rule.
+    /// Makes a bed on a plain chain, with a daemon on this path that has the rule.
     ///
     /// # Errors
     /// When a step fails.
@@ -83,7 +83,7 @@ impl Bed {
         IpAddr::from([239, 1, 1, 1])
     }
 
-    /// Sends so many packets of `size` bytes and waits until each has arrived, unchanged and once.
+    /// Sends packets of `size` bytes and waits until each has arrived, unchanged and once.
     ///
     /// # Errors
     /// When one does not.

@@ -1,4 +1,4 @@
-//! Where the `mcr` binary under test is: the one of the same target directory, built if need be.
+//! Locates the `mcr` binary under test: the one of the same target directory, built if need be.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,51 +9,50 @@ use anyhow::{Context, Result, bail};
 /// The path of the `mcr` binary that the lab runs.
 ///
 /// Inside `mcr` itself (demo, bench) it is the running binary. In a test it is `mcr` in the test's
-/// own target directory, which cargo is asked to bring up to date first, once per test process:
-/// `cargo test` does not build binaries of other crates. Without cargo the binary that is there is
-/// taken as it is, and so is one that `MCR_TEST_BINARY` names, for a run of hours beside builds.
+/// own target directory, which cargo brings up to date first, once per test process: `cargo test`
+/// does not build binaries of other crates. Without cargo an existing binary is used unchanged, and so
+/// is one that `MCR_TEST_BINARY` names, for a run of hours beside builds.
 ///
 /// # Errors
-/// When it does not compile, or is not there and cannot be built.
+/// When it does not compile, or does not exist and cannot be built.
 pub fn mcr() -> Result<&'static Path> {
-    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| find().map_err(|error| format!("{error:#}")));
-    match found {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    match BINARY.get_or_init(|| locate().map_err(|error| format!("{error:#}"))) {
         Ok(path) => Ok(path),
         Err(message) => bail!("the mcr binary: {message}"),
     }
 }
 
-/// Copies a program to where it is to be executed, also in the place of one that is running.
+/// Copies a program to where it is to be executed, also over one that is running.
 ///
-/// A process of its own does: what this one holds open for writing, a child that another thread forks
-/// holds open too until it executes something, and for so long the copy cannot be executed (ETXTBSY).
+/// A separate process copies: a file that this one holds open for writing is also open in a child that
+/// another thread forks, until that executes something, and until then cannot be executed (ETXTBSY).
 ///
 /// # Errors
 /// When `cp` cannot be started or fails.
 #[cfg(feature = "test-support")]
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
-    let anew = ["--remove-destination", "--"];
-    let output = Command::new("cp").args(anew).args([from, to]).output();
-    let output = output.context("cp")?;
+    let options = ["--remove-destination", "--"];
+    let mut cp = Command::new("cp");
+    let output = cp.args(options).args([from, to]).output().context("cp")?;
     if !output.status.success() {
         bail!("cp: {}", String::from_utf8_lossy(&output.stderr).trim_end());
     }
     Ok(())
 }
 
-fn find() -> Result<PathBuf> {
-    if let Some(given) = std::env::var_os("MCR_TEST_BINARY") {
-        let given = PathBuf::from(given);
-        let binary = given.canonicalize();
-        return binary.with_context(|| format!("MCR_TEST_BINARY={}", given.display()));
+fn locate() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("MCR_TEST_BINARY") {
+        let path = PathBuf::from(path);
+        let binary = path.canonicalize();
+        return binary.with_context(|| format!("MCR_TEST_BINARY={}", path.display()));
     }
     let this = std::env::current_exe().context("own executable")?;
-    let directory = this.parent().context("own directory")?;
-    if !directory.ends_with("deps") {
+    let own_directory = this.parent().context("own directory")?;
+    if !own_directory.ends_with("deps") {
         return Ok(this);
     }
-    let directory = directory.parent().context("target directory")?;
+    let directory = own_directory.parent().context("target directory")?;
     let binary = directory.join("mcr");
     match build(directory) {
         Ok(()) => Ok(binary),
@@ -72,7 +71,7 @@ fn build(directory: &Path) -> Result<()> {
     let mut above = directory.ancestors().skip(1);
     if let Some(triple) = option_env!("CARGO_BUILD_TARGET") {
         command.args(["--target", triple]);
-        // A directory of that name stands in between.
+        // A directory of that name lies in between.
         above.next();
     }
     if let Some(target) = above.next() {

@@ -1,5 +1,5 @@
-//! What went over a wire, captured by tcpdump and read back by tshark: a second opinion on headers
-//! and checksums that shares no code with MCR.
+//! Packets on a wire, captured by tcpdump and decoded by tshark: a second opinion on headers and
+//! checksums that shares no code with MCR.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::link::{self, End};
 use crate::process::{self, Process};
 use crate::{mark, wait};
 
-/// A file that has not grown for so long is whole.
+/// A file that has not grown for this long is complete.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// A running capture of one interface.
@@ -26,15 +26,15 @@ pub struct Capture {
 /// A finished capture.
 #[derive(Debug)]
 pub struct Captured {
-    // Holds the file.
+    // Contains the file.
     _directory: TempDir,
     file: PathBuf,
     decoded_as: Vec<String>,
 }
 
 impl Capture {
-    /// Starts to capture what `filter` (tcpdump's language, may be empty) lets through and returns
-    /// once the capture runs.
+    /// Starts to capture what `filter` (tcpdump's language, may be empty) matches and returns once the
+    /// capture runs.
     ///
     /// # Errors
     /// When tcpdump does not start.
@@ -43,8 +43,8 @@ impl Capture {
         Self::start_with(end, filter, 65_600)
     }
 
-    /// As [`Capture::start`], but with the first 256 bytes of each frame: until its filter stands,
-    /// tcpdump's ring takes everything, and so has room for the load that passes meanwhile.
+    /// As [`Capture::start`], but with only the first 256 bytes of each frame: until its filter is
+    /// installed tcpdump's ring receives everything, and so it has room for the load meanwhile.
     ///
     /// # Errors
     /// When tcpdump does not start.
@@ -62,7 +62,7 @@ impl Capture {
             "root",
             "-U",
             "--immediate-mode",
-            // Each frame takes a slot of its greatest size: 2 MiB, the default, hold only eight.
+            // Each frame takes a slot of the maximum size: 2 MiB, the default, hold only eight.
             "-B",
             "32768",
         ]);
@@ -79,13 +79,13 @@ impl Capture {
         Ok(Self { directory, process })
     }
 
-    /// Ends the capture after everything that passed before this call is in it.
+    /// Ends the capture once it contains everything that passed before this call.
     ///
     /// # Errors
     /// When tcpdump fails, or its kernel buffer overflowed.
     pub fn finish(self) -> Result<Captured> {
         let file = self.directory.path().join("capture.pcap");
-        // At SIGINT tcpdump leaves unread what still waits in its ring.
+        // At SIGINT tcpdump does not read what is still in its ring.
         let size = || std::fs::metadata(&file).map_or(0, |file| file.len());
         let (mut last, mut quiet_since) = (size(), Instant::now());
         wait::until("tcpdump has written everything", || {
@@ -115,7 +115,7 @@ impl Captured {
         &self.file
     }
 
-    /// Has ports decoded as a protocol, in Wireshark's words: `udp.port==6001,rtp`.
+    /// Decodes ports as a protocol, in Wireshark's syntax: `udp.port==6001,rtp`.
     #[must_use]
     pub fn decoded_as(mut self, rule: &str) -> Self {
         self.decoded_as.extend(["-d".to_owned(), rule.to_owned()]);
@@ -123,8 +123,8 @@ impl Captured {
     }
 
     /// Reads fields of every packet that `filter` (Wireshark's display language) matches, one row
-    /// a packet. IPv4 and UDP checksums are verified: see `udp.checksum.status` (1 good, 0 bad,
-    /// 3 not there).
+    /// per packet. IPv4 and UDP checksums are verified: see `udp.checksum.status` (1 good, 0 bad,
+    /// 3 absent).
     ///
     /// # Errors
     /// When tshark fails, for instance at an unknown field.
@@ -155,11 +155,11 @@ impl Captured {
     }
 }
 
-/// Waits until an interface has received `packets` more than `before`; a capture on it has seen
-/// them then.
+/// Waits until an interface has received `packets` more than `before`; a capture on it has then seen
+/// them.
 ///
 /// # Errors
-/// When they do not come in time.
+/// When they do not arrive in time.
 pub fn wait_for_received(end: End<'_>, before: u64, packets: u64) -> Result<()> {
     wait::until(&format!("{} has received {packets} packets", end.1), || {
         link::statistics(end).is_ok_and(|now| now.received >= before + packets)

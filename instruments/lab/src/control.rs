@@ -1,7 +1,7 @@
 //! The control API without a client program: a request is a few lines on the daemon's socket, so a
 //! test can make hundreds a second.
 //!
-//! By HTTP/1.0, whose answers come in one piece and end with the connection.
+//! It uses HTTP/1.0, whose answers come in one piece and end with the connection.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -29,7 +29,7 @@ pub fn transaction(socket: &Path, change: &Transaction) -> Result<()> {
     .map(drop)
 }
 
-/// Reads something of the daemon's: the body of its answer.
+/// Reads a resource of the daemon; returns the body of its answer.
 ///
 /// # Errors
 /// When it refuses; the message is its answer.

@@ -27,8 +27,8 @@ const CACHE: &str = "/var/lib/mcr";
 /// How a daemon is started.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// `--path`: `auto`, `kernel` or `userspace`, or `xdp` for the kernel path at XDP, where it can be;
-    /// none given, none passed.
+    /// `--path`: `auto`, `kernel` or `userspace`, or `xdp` for the kernel path at XDP where possible;
+    /// `None` passes no such option.
     pub path: Option<String>,
     /// A configuration to start with, TOML.
     pub config: Option<String>,
@@ -59,8 +59,8 @@ pub struct Daemon {
     options: Options,
     process: Option<Process>,
     // Where it ran before.
-    left: Vec<Namespace>,
-    // Logs of former runs, oldest first: kill and start again must not lose them.
+    former_namespaces: Vec<Namespace>,
+    // Logs of former runs, oldest first: a restart must not lose them.
     logs: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl Daemon {
             directory,
             options,
             process: None,
-            left: Vec::new(),
+            former_namespaces: Vec::new(),
             logs: Vec::new(),
         };
         daemon.start_again()?;
@@ -148,7 +148,7 @@ impl Daemon {
         all.collect::<Vec<_>>().join("---\n")
     }
 
-    /// Runs `mcr` with this daemon's socket and returns what became of it, whatever its status.
+    /// Runs `mcr` with this daemon's socket and returns its result, whatever its status.
     ///
     /// # Errors
     /// When it cannot be started or does not end in time.
@@ -158,10 +158,10 @@ impl Daemon {
         process::run(command, Duration::from_secs(60))
     }
 
-    /// Runs `mcr` like [`Daemon::client`] and insists on success.
+    /// Runs `mcr` like [`Daemon::client`] and requires success.
     ///
     /// # Errors
-    /// When it fails; the message has its words and its complaint.
+    /// When it fails; the message has its arguments and its error.
     pub fn mcr(&self, arguments: &[&str]) -> Result<String> {
         let finished = self.client(arguments)?;
         finished
@@ -174,14 +174,14 @@ impl Daemon {
     /// # Errors
     /// When it is refused.
     pub fn apply(&self, config: &str) -> Result<()> {
-        let file = self.directory.path().join("apply.toml");
-        fs::write(&file, config)?;
-        let file = file.to_str().context("temporary directory")?;
+        let path = self.directory.path().join("apply.toml");
+        fs::write(&path, config)?;
+        let file = path.to_str().context("temporary directory")?;
         self.mcr(&["apply", file]).map(drop)
     }
 
-    /// Reads all counters, as `mcr stats --json` shows them, by the API alone: who waits for something
-    /// reads them often, and a program that starts each time would keep the machine busy.
+    /// Reads all counters, as `mcr stats --json` shows them, directly through the API: waits read them
+    /// often, and a program that starts each time would keep the machine busy.
     ///
     /// # Errors
     /// When the daemon does not answer, or not in the documented form.
@@ -202,10 +202,10 @@ impl Daemon {
             .with_context(|| format!("mcr stats has no rule {name}"))
     }
 
-    /// Waits until a rule is as `condition` wants it and returns its counters.
+    /// Waits until a rule satisfies `condition` and returns its counters.
     ///
     /// # Errors
-    /// When it is not so in time; the message has what it was last.
+    /// When it does not in time; the message has its last state.
     pub fn wait_for(
         &self,
         name: &str,
@@ -223,8 +223,8 @@ impl Daemon {
     }
 
     fn command_under(&self, under: &[String]) -> Result<Command> {
-        let words = under.iter().map(AsRef::as_ref);
-        let mut words = words.chain([binary::mcr()?.as_os_str()]);
+        let wrapper = under.iter().map(AsRef::as_ref);
+        let mut words = wrapper.chain([binary::mcr()?.as_os_str()]);
         let program = words.next().context("no program")?;
         let mut command = self.namespace.command_on(&self.options.cores, program);
         command.args(words);
@@ -235,8 +235,8 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// Leaves it to whoever looks into the bed.
-    fn keep(&mut self, process: Process) {
+    /// Leaves the daemon running, for inspection of the bed.
+    fn leave_running(&mut self, process: Process) {
         eprintln!(
             "kept: daemon {} ({}), socket {}: nsenter --net=/run/netns/{} mcr --socket {} status",
             self.instance,
@@ -256,7 +256,7 @@ impl Drop for Daemon {
             && let Some(process) = self.process.take()
         {
             eprintln!("log of {}:\n{}", self.instance, process.stderr());
-            return self.keep(process);
+            return self.leave_running(process);
         }
         if let Some(process) = self.process.take() {
             let pid = process.id();
@@ -265,7 +265,7 @@ impl Drop for Daemon {
                 Err(error) => self.logs.push(format!("process {pid}: {error:#}")),
             }
         }
-        for namespace in self.left.iter().chain([&self.namespace]) {
+        for namespace in self.former_namespaces.iter().chain([&self.namespace]) {
             orphans::end(namespace, &self.instance);
         }
         if thread::panicking() {
@@ -275,7 +275,7 @@ impl Drop for Daemon {
         let _ = fs::remove_dir_all(Path::new(STATE).join(&self.instance));
         let _ = fs::remove_file(Path::new(STATE).join(format!("{}.lock", self.instance)));
         let _ = fs::remove_dir_all(Path::new(CACHE).join(&self.instance));
-        // If nobody else has anything there.
+        // Only succeeds if no other instance has files there.
         let _ = fs::remove_dir(CACHE);
     }
 }

@@ -1,5 +1,5 @@
 //! The demonstration: a sender, a snooping switch, the real daemon and a receiver, each in a
-//! network namespace of its own. Everything goes when the run ends, however it ends.
+//! network namespace of its own. Everything is removed when the run ends, however it ends.
 
 mod report;
 mod stream;
@@ -37,7 +37,7 @@ pub struct Options {
     pub path: String,
 }
 
-/// What the demonstration tells while it runs.
+/// Progress of a running demonstration.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A step is done.
@@ -46,18 +46,18 @@ pub enum Event {
     Running(Box<Stats>),
 }
 
-/// Beyond the time to send: how long sender and receivers get to come to rest.
+/// Beyond the time to send: how long sender and receivers get to finish.
 const REST: Duration = Duration::from_secs(5);
 /// How often the counters are read while traffic runs.
 const REFRESH: Duration = Duration::from_millis(250);
 
-/// Says whether this process may make network namespaces and start the daemon in them.
+/// Returns whether this process may make network namespaces and start the daemon in them.
 pub fn may_run() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Runs the demonstration from the first namespace to the last counter, and takes everything away
-/// again. `show` gets what happens; `stop` ends the run early.
+/// Runs the demonstration from the first namespace to the last counter, and removes everything again.
+/// `show` receives the progress; `stop` ends the run early.
 ///
 /// # Errors
 /// When a step fails or `stop` was set. Loss is no error but a [`Report`].
@@ -69,20 +69,20 @@ pub fn run(
     require("socat", "-V")?;
     require("ip", "-V")?;
     let _guard = Guard::start()?;
-    let mut bed = Bed::lay(options, stop, &mut show)?;
+    let mut bed = Bed::set_up(options, stop, &mut show)?;
     let sender = bed.start_sender()?;
     let account = bed.follow(sender, &mut show)?;
     bed.report(&account)
 }
 
 fn require(program: &str, probe: &str) -> Result<()> {
-    let found = Command::new(program).arg(probe).output();
-    found.map(drop).with_context(|| {
+    let output = Command::new(program).arg(probe).output();
+    output.map(drop).with_context(|| {
         format!("cannot start {program}; install it (dist/bootstrap demo does), then try again")
     })
 }
 
-/// Everything that has to be there before the first packet.
+/// Everything that has to exist before the first packet.
 struct Bed<'a> {
     options: &'a Options,
     stop: &'a AtomicBool,
@@ -96,7 +96,7 @@ struct Bed<'a> {
 }
 
 impl<'a> Bed<'a> {
-    fn lay(
+    fn set_up(
         options: &'a Options,
         stop: &'a AtomicBool,
         show: &mut impl FnMut(Event) -> Result<()>,
@@ -160,7 +160,7 @@ impl<'a> Bed<'a> {
         Process::start(command)
     }
 
-    /// Shows counters until the sender is done, then waits until all came to rest.
+    /// Shows counters until the sender has ended, then waits for the rest to arrive.
     fn follow(
         &mut self,
         mut sender: Process,
@@ -184,7 +184,7 @@ impl<'a> Bed<'a> {
         serde_json::from_str(&text).with_context(|| format!("mcr send --json: {text}"))
     }
 
-    /// Waits until everything arrived. Not coming to that in time is loss, and the report says so.
+    /// Waits until everything has arrived. A timeout is loss, which the report shows.
     fn wait_for_rest(&mut self) -> Result<()> {
         let stock = self.packets() * u64::from(self.options.size);
         let _ = wait::until_within(REST, "all is delivered", || {
@@ -232,12 +232,13 @@ fn start_checked_receiver(chain: &Chain, options: &Options) -> Result<Process> {
     let streams = STREAMS
         .iter()
         .filter(|stream| stream.receiver == Receiver::Mcr);
-    let copies = streams.flat_map(|stream| stream.outputs.iter().map(|(to, _)| stream.at(to)));
-    let copies: Vec<String> = copies.collect();
-    let all = packets(options) * copies.len() as u64;
+    let endpoints: Vec<String> = streams
+        .flat_map(|stream| stream.outputs.iter().map(|(to, _)| stream.at(to)))
+        .collect();
+    let all = packets(options) * endpoints.len() as u64;
     let mut command = chain.sink.command(binary::mcr()?);
     command.args(["receive", "--json"]);
-    command.args(&copies);
+    command.args(&endpoints);
     command.args(["--count", &all.to_string()]);
     let mut process = Process::start(command)?;
     wait::until("mcr receive has joined", || {
@@ -251,13 +252,14 @@ fn start_stock_receiver(chain: &Chain, file: &Path) -> Result<Process> {
     let stream = STREAMS
         .iter()
         .find(|stream| stream.receiver == Receiver::Socat);
-    let at = stream.and_then(|stream| Some(stream.at(stream.outputs.first()?.0)));
-    let at = at.context("no stream is for socat")?;
+    let at = stream
+        .and_then(|stream| Some(stream.at(stream.outputs.first()?.0)))
+        .context("no stream is for socat")?;
     let (group, rest) = at.split_once('%').context("endpoint without interface")?;
     let (interface, port) = rest.split_once(':').context("endpoint without port")?;
     let mut command = chain.sink.command("socat");
     command.arg("-u");
-    // SOL_SOCKET, SO_RCVBUFFORCE: socat has no word for it, and the default holds 50 ms.
+    // SOL_SOCKET, SO_RCVBUFFORCE: socat has no option for it, and the default holds 50 ms.
     command.arg(format!(
         "UDP4-RECV:{port},ip-add-membership={group}:{interface},setsockopt-listen=1:33:i16777216"
     ));

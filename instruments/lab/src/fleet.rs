@@ -1,7 +1,7 @@
 //! A fleet on one machine: three members of etcd, relays and a stream through them, all in network
-//! namespaces; faults of every kind, and what the receiver saw of them.
+//! namespaces; faults of every kind, and their effect at the receiver.
 //!
-//! Who forwarded when is read from packets that arrived, never from what a relay says of itself.
+//! Who forwarded when is derived from packets that arrived, never from what a relay reports of itself.
 
 pub mod bed;
 pub mod demo;

@@ -30,7 +30,7 @@ impl FrameSender {
         Ok(Self(File::from(OwnedFd::from(open(end)?))))
     }
 
-    /// Sends a frame whose checksums are as they stand.
+    /// Sends a frame with its checksums unchanged.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -38,7 +38,7 @@ impl FrameSender {
         self.send_with(VnetHeader::default(), frame)
     }
 
-    /// Sends a frame with what `vnet` says of its checksum and segmentation.
+    /// Sends a frame with `vnet`'s description of its checksum and segmentation.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -54,10 +54,10 @@ impl FrameSender {
     }
 }
 
-/// A frame as it came in.
+/// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What the kernel says of its checksum and segmentation.
+    /// The kernel's description of its checksum and segmentation.
     pub vnet: VnetHeader,
     /// Its bytes, Ethernet header first.
     pub bytes: Vec<u8>,
@@ -76,7 +76,7 @@ impl FrameReceiver {
         Ok(Self(open(end)?))
     }
 
-    /// Waits for a frame that `wanted` accepts; `None` if none comes within `patience`.
+    /// Waits for a frame that `wanted` accepts; `None` if none arrives within `patience`.
     ///
     /// # Errors
     /// When the socket fails.
@@ -96,11 +96,11 @@ impl FrameReceiver {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
+                    let remaining = deadline.saturating_duration_since(Instant::now());
+                    if remaining.is_zero() {
                         return Ok(None);
                     }
-                    self.wait(left)?;
+                    self.wait(remaining)?;
                 }
                 Err(error) => return Err(error).context("receiving a frame"),
             }

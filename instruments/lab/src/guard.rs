@@ -1,12 +1,12 @@
-//! The guard of a bench or a demo: a process beside it, `mcr guard`, that takes away what it made if
-//! it is killed, and holds what of the machine's own it changes.
+//! The guard of a bench or a demo: a separate process, `mcr guard`, that removes what the run made if
+//! it is killed, and holds the machine's settings that the run changes.
 //!
-//! The guard reads a pipe that its run alone can write to. A run that ends by itself has taken away
-//! everything and says so; a pipe that closes without that word tells that the run has died. It
-//! tells that no process is about to appear, too: between fork and exec each holds the pipe.
+//! The guard reads a pipe that only its run can write to. A run that ends by itself has removed
+//! everything and writes so; a pipe that closes without that message means that the run has died. It
+//! also means that no process is about to appear: between fork and exec each holds the pipe.
 //!
-//! What the run made bears its process id (see [`mark`]), and the processes that it started are those
-//! in its namespaces. So nothing that belongs to another run is touched.
+//! The run's resources are marked with its process id (see [`mark`]), and its processes are those in
+//! its namespaces. So nothing that belongs to another run is touched.
 
 mod backlog;
 
@@ -28,12 +28,12 @@ pub(crate) const PINS: &str = "/sys/fs/bpf/mcr";
 /// Where running rules live.
 pub(crate) const STATE: &str = "/run/mcr";
 
-/// What the guard says once it stands.
+/// The guard's message once it is ready.
 const READY: &str = "ready\n";
-/// What a run says that leaves nothing to do.
+/// A run's message that it has removed everything itself.
 const DONE: &str = "done\n";
 
-/// The guard of this process. Dropping it ends it; what this process made is then its own affair.
+/// The guard of this process. Dropping it ends it; this process then cleans up by itself.
 #[derive(Debug)]
 pub struct Guard(Child);
 
@@ -46,8 +46,8 @@ impl Guard {
         Self::start_with(&[])
     }
 
-    /// Starts a guard that also makes the queue between the cores long (`netdev_max_backlog`) for as
-    /// long as this process is there. Where that is not permitted the queue stays as it is.
+    /// Starts a guard that also lengthens the queue between the cores (`netdev_max_backlog`) for as long
+    /// as this process exists. Where that is not permitted the queue stays unchanged.
     ///
     /// # Errors
     /// When it does not start.
@@ -68,9 +68,9 @@ impl Guard {
             .spawn();
         let mut guard = Self(child.context("cannot start mcr guard")?);
         let stdout = guard.0.stdout.take().context("its output is a pipe")?;
-        let mut said = String::new();
-        BufReader::new(stdout).read_line(&mut said)?;
-        ensure!(said == READY, "mcr guard did not start, it said {said:?}");
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        ensure!(line == READY, "mcr guard did not start, it said {line:?}");
         Ok(guard)
     }
 }
@@ -78,54 +78,54 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(mut pipe) = self.0.stdin.take() {
-            // Fails when the guard itself was killed: then there is nobody to tell.
+            // Fails when the guard itself was killed: then nothing reads it.
             let _ = pipe.write_all(DONE.as_bytes());
         }
         let _ = self.0.wait();
     }
 }
 
-/// Stands guard over `process`, which has the other end of standard input: returns when that process
-/// is gone and nothing of it is left.
+/// Guards `process`, which has the other end of standard input: returns when that process has ended and
+/// nothing of it remains.
 ///
 /// # Errors
 /// When standard input cannot be read.
 pub fn stand(process: u32, with_backlog: bool) -> Result<()> {
     let _backlog = with_backlog.then(Backlog::lengthen);
-    // Nobody reads it if the process has died already.
+    // Nothing reads it if the process has died already.
     let _ = io::stdout().write_all(READY.as_bytes());
-    let mut said = String::new();
-    io::stdin().read_to_string(&mut said)?;
-    if said != DONE {
-        take_away(process);
+    let mut message = String::new();
+    io::stdin().read_to_string(&mut message)?;
+    if message != DONE {
+        clean_up(process);
     }
     Ok(())
 }
 
-/// Ends the processes in the namespaces that `process` made, and takes away all that it made.
-pub(crate) fn take_away(process: u32) {
+/// Ends the processes in the namespaces that `process` made, and removes all that it made.
+pub(crate) fn clean_up(process: u32) {
     let namespaces = sys::netns::made_by(mark::PREFIX, process);
-    // Again and again: a daemon starts its workers anew as long as it lives.
+    // Repeatedly: a daemon restarts its workers as long as it runs.
     let _ = wait::until("its processes have ended", || {
-        let left = sys::netns::processes_in(&namespaces);
-        for process in &left {
+        let remaining = sys::netns::processes_in(&namespaces);
+        for process in &remaining {
             let _ = kill(Pid::from_raw(*process), Signal::SIGKILL);
         }
-        left.is_empty()
+        remaining.is_empty()
     });
     for name in &namespaces {
         sys::netns::remove(name);
     }
     let instances = mark::instances_of(process);
-    take_away_files(Path::new(PINS), &instances);
-    take_away_files(Path::new(STATE), &instances);
+    remove_files(Path::new(PINS), &instances);
+    remove_files(Path::new(STATE), &instances);
     for directory in [env::temp_dir().as_path(), Path::new(mark::MEMORY)] {
-        take_away_files(directory, &mark::directories_of(process));
+        remove_files(directory, &mark::directories_of(process));
     }
 }
 
-/// Removes what has a name that begins with `mark`, and all below.
-fn take_away_files(directory: &Path, mark: &str) {
+/// Removes every entry whose name begins with `mark`, recursively.
+fn remove_files(directory: &Path, mark: &str) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries {
         if !entry.file_name().to_string_lossy().starts_with(mark) {

@@ -1,8 +1,8 @@
 //! Network namespaces, topologies, scenarios and the bench.
 //!
-//! What a test makes goes when the test ends, by values with `Drop`; what a bench or a demo makes goes
-//! also when that is killed, by a [`guard`]. The lab runs the `mcr` binary as a user would and never
-//! links the data plane. It needs root. What tests alone ask for is there with the feature `test-support`.
+//! A test's resources are removed when it ends, by values with `Drop`; those of a bench or a demo also
+//! when it is killed, by a [`guard`]. The lab runs the `mcr` binary as a user would and never links the
+//! data plane. It needs root. Items for tests alone require the feature `test-support`.
 
 pub mod accounting;
 #[cfg(feature = "test-support")]

@@ -53,7 +53,7 @@ pub fn down((namespace, name): End<'_>) -> Result<()> {
     namespace.ip(&format!("link set {name} down")).map(drop)
 }
 
-/// Takes a link away.
+/// Removes a link.
 ///
 /// # Errors
 /// When there is no such link.
@@ -65,7 +65,7 @@ pub fn delete((namespace, name): End<'_>) -> Result<()> {
 /// Adds an address with its prefix length, such as `10.0.0.1/24`.
 ///
 /// # Errors
-/// When it is there already or the link is not.
+/// When it exists already or the link does not.
 pub fn address((namespace, name): End<'_>, address: &str) -> Result<()> {
     let arguments = format!("address add {address} dev {name}");
     namespace.ip(&arguments).map(drop)
@@ -84,20 +84,20 @@ pub fn multicast_route((namespace, name): End<'_>) -> Result<()> {
         .map(drop)
 }
 
-/// Makes a bridge that snoops IGMP and MLD, asks for members itself and forgets them at a leave.
+/// Makes a bridge that snoops IGMP and MLD, queries for members itself and removes them at a leave.
 /// It forwards a group only to ports that joined it, from the moment this function returns.
 ///
 /// # Errors
 /// When a step fails.
 pub fn snooping_bridge((namespace, name): End<'_>) -> Result<()> {
-    // Where a host filters what its bridges forward, every new namespace does: a switch does not.
+    // Where a host filters what its bridges forward, every new namespace does; a switch does not.
     for family in ["ip", "ip6"] {
         let key = format!("net/bridge/bridge-nf-call-{family}tables");
-        // The key is there only where br_netfilter is loaded.
+        // The key exists only where br_netfilter is loaded.
         let _ = namespace.sysctl(&key, "0");
     }
-    // The kernel floods for one query response interval (10 s by default) after the querier
-    // comes, br_multicast_querier_exists(): the interval has to be short before that.
+    // The kernel floods for one query response interval (10 s by default) after the querier appears,
+    // br_multicast_querier_exists(): the interval has to be short before that.
     namespace.ip(&format!(
         "link add {name} type bridge mcast_snooping 1 mcast_query_response_interval 10 \
          mcast_igmp_version 3 mcast_mld_version 2"
@@ -118,10 +118,10 @@ pub fn bridge_port((namespace, port): End<'_>, bridge: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the bridge knows a member of `group` on some port.
+/// Waits until the bridge has a member of `group` on some port.
 ///
 /// # Errors
-/// When none comes in time.
+/// When none joins in time.
 pub fn wait_for_member((namespace, bridge): End<'_>, group: &str) -> Result<()> {
     wait::until(&format!("{bridge} has a member of {group}"), || {
         let shown = namespace.tool("bridge", &format!("mdb show dev {bridge}"));

@@ -1,6 +1,6 @@
 //! A steady load beside faults: `mcr send`, paced packet by packet, and at the sink a BPF program
-//! that checks sequence numbers and has no buffer to overflow. Every link on the way is read before
-//! and after, so that what the bed lost is not laid at the relay's door.
+//! that checks sequence numbers and has no buffer to overflow. The counters of every link on the path
+//! are read before and after, so that the bed's losses are not blamed on the relay.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -18,8 +18,8 @@ use crate::{binary, wait};
 
 /// How long a step may take where others keep the machine busy.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long nothing may arrive before everything has, once as much arrived as was sent; and where it did
-/// not: what relays may wait for a processor that long.
+/// Silence after which arrivals count as complete: once as much arrived as was sent, and where less did,
+/// because a relay may wait for a processor that long.
 const QUIET: Duration = Duration::from_millis(200);
 const LOST: Duration = Duration::from_secs(2);
 
@@ -42,7 +42,7 @@ pub struct Plan {
     pub generators: u8,
 }
 
-/// A load that runs.
+/// A running load.
 #[derive(Debug)]
 pub struct Load {
     plan: Plan,
@@ -50,12 +50,12 @@ pub struct Load {
     counter: Process,
     links: Vec<(Namespace, String)>,
     dropped: u64,
-    /// What the sink's link had received before.
+    /// Packets that the sink's link had received before.
     arrived: u64,
     sink: (Namespace, String),
 }
 
-/// What became of it.
+/// The outcome of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Account {
     /// Packets sent.
@@ -106,17 +106,17 @@ impl Plan {
 }
 
 impl Load {
-    /// Starts the load and returns once it runs. `links` are those on the way whose drops are the
-    /// bed's: they count what is lost when they send.
+    /// Starts the load and returns once it runs. `links` are those on the path whose drops are the
+    /// bed's: they count what they drop when they send.
     ///
     /// # Errors
     /// When generator or counter do not start.
     pub fn start(plan: Plan, from: End<'_>, to: End<'_>, links: &[End<'_>]) -> Result<Self> {
         let streams = plan.streams.to_string();
-        let mut counter = to.0.command(binary::mcr()?);
-        counter.args(["receive", "--json", "--method", "bpf", "-n", &streams]);
-        counter.arg(endpoint(plan.output, to.1));
-        let counter = start_receiver(counter)?;
+        let mut command = to.0.command(binary::mcr()?);
+        command.args(["receive", "--json", "--method", "bpf", "-n", &streams]);
+        command.arg(endpoint(plan.output, to.1));
+        let counter = start_receiver(command)?;
         let links: Vec<_> = links
             .iter()
             .map(|(namespace, name)| ((*namespace).clone(), (*name).to_owned()))
@@ -145,12 +145,12 @@ impl Load {
         })
     }
 
-    /// What is being sent.
+    /// The plan of this load.
     pub const fn plan(&self) -> Plan {
         self.plan
     }
 
-    /// Ends the load and gives its account once everything under way has arrived.
+    /// Ends the load and returns its account once everything in flight has arrived.
     ///
     /// # Errors
     /// When generator or counter failed.
@@ -161,7 +161,7 @@ impl Load {
             ensure!(sent.errors == 0, "{} packets were not sent", sent.errors);
             packets += sent.sent.packets;
         }
-        settle((&self.sink.0, &self.sink.1), self.arrived + packets)?;
+        wait_until_quiet((&self.sink.0, &self.sink.1), self.arrived + packets)?;
         let bed_dropped = dropped(&self.links)? - self.dropped;
         let received: ReceiveReport = report(self.counter)?;
         let all = received.endpoints.iter().map(|one| &one.tally);
@@ -198,10 +198,10 @@ impl Account {
     }
 }
 
-/// Sends so many streams from one on, from 0.
+/// The command that sends `streams` streams, the first of which is number `start` (from 0).
 fn generator(plan: &Plan, from: End<'_>, start: u8, streams: u8) -> Result<Command> {
     let mut command = from.0.command(binary::mcr()?);
-    // No segmentation offload: a burst of 32 is more than a veth's ring likes.
+    // No segmentation offload: a burst of 32 overflows a veth's ring.
     command.args(["send", "--json", "--method", "sockets"]);
     command.args(["--streams", &streams.to_string()]);
     command.args(["--rate", &plan.rate.to_string()]);
@@ -220,17 +220,17 @@ fn endpoint((group, port): (Ipv4Addr, u16), interface: &str) -> String {
     format!("{group}%{interface}:{port}")
 }
 
-/// Waits until nothing more arrives, where so many packets are awaited.
-fn settle(end: End<'_>, awaited: u64) -> Result<()> {
+/// Waits until nothing more arrives, if `expected` packets should.
+fn wait_until_quiet(end: End<'_>, expected: u64) -> Result<()> {
     let mut last = link::statistics(end)?.received;
     let mut since = Instant::now();
     wait::until_within(PATIENCE, "arrivals have ended", || {
-        // A few packets of the neighbourhood's own go on for ever.
+        // A few packets of neighbour discovery never end.
         let now = link::statistics(end).map_or(last, |now| now.received);
         if now > last + 10 {
             (last, since) = (now, Instant::now());
         }
-        let quiet = if now >= awaited { QUIET } else { LOST };
+        let quiet = if now >= expected { QUIET } else { LOST };
         since.elapsed() >= wait::scaled(quiet)
     })
 }

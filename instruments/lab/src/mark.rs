@@ -1,12 +1,12 @@
-//! The marks of what a process of the lab makes: its process id, in the names of namespaces,
-//! instances and directories. By them its guard tells it from everything else on the machine.
+//! The marks of a lab process's resources: its process id, in the names of namespaces, instances and
+//! directories. They let its guard distinguish them from everything else on the machine.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-/// What names of namespaces begin with, before the process id.
+/// The prefix of namespaces' names, before the process id.
 pub(crate) const PREFIX: &str = "mcrlab";
 
 /// A name for a namespace of this process, unlike all others; it ends in `label`.
@@ -16,17 +16,17 @@ pub(crate) fn namespace(label: &str) -> String {
     format!("{PREFIX}-{}-{number}-{label}", std::process::id())
 }
 
-/// What the names of a process's directories of temporary files begin with.
+/// The prefix of a process's temporary directories.
 pub(crate) fn directories_of(process: u32) -> String {
     format!("{PREFIX}-{process}-")
 }
 
-/// What the names of a process's daemon instances begin with.
+/// The prefix of a process's daemon instances.
 pub(crate) fn instances_of(process: u32) -> String {
     format!("lab{process}-")
 }
 
-/// Makes a directory for temporary files of this process. It goes with the value.
+/// Makes a directory for temporary files of this process. Dropping the value removes it.
 ///
 /// # Errors
 /// When it cannot be made.
@@ -38,7 +38,7 @@ pub(crate) fn directory() -> io::Result<TempDir> {
 /// Where files are kept in memory.
 pub(crate) const MEMORY: &str = "/dev/shm";
 
-/// As [`directory`], but in memory, where the machine's disk and who else uses it do not matter.
+/// As [`directory`], but in memory, independent of the machine's disk and its other users.
 ///
 /// # Errors
 /// When it cannot be made.

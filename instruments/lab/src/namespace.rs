@@ -1,4 +1,4 @@
-//! The namespace guard of the lab: made with loopback up and quick IPv6 addresses, gone on drop.
+//! The namespace guard of the lab: made with loopback up and quick IPv6 addresses, removed on drop.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{keep, mark};
 
-/// A network namespace of a test. Clones name the same one; the last to go takes it away, unless a
-/// failed bed is to be [kept](keep).
+/// A network namespace of a test. Clones share it; dropping the last removes it, unless a failed bed
+/// is to be [kept](keep).
 #[derive(Clone, Debug)]
 pub struct Namespace(sys::netns::Namespace);
 
@@ -23,8 +23,8 @@ impl Drop for Namespace {
 }
 
 impl Namespace {
-    /// Creates a namespace with a unique name that ends in `label`, loopback up. The first of a process
-    /// takes away what dead ones left.
+    /// Creates a namespace with a unique name that ends in `label`, loopback up. The first one of a
+    /// process also removes the leftovers of dead processes.
     ///
     /// # Errors
     /// When a step fails, mostly for want of privilege.
@@ -32,7 +32,7 @@ impl Namespace {
         keep::clean_up_once();
         let name = mark::namespace(label);
         let namespace = Self(sys::netns::Namespace::create_named(&name)?);
-        // Duplicate address detection would hold IPv6 addresses back for a second or two.
+        // Duplicate address detection would delay IPv6 addresses for a second or two.
         namespace.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
         namespace.sysctl("net/ipv6/conf/all/accept_dad", "0")?;
         namespace.ip("link set lo up")?;
@@ -57,7 +57,7 @@ impl Namespace {
         self.0.command(program)
     }
 
-    /// Prepares a command that runs inside, bound to these cores; to none if there are none.
+    /// Prepares a command that runs inside, bound to these cores; unbound if there are none.
     pub fn command_on(&self, cores: &[usize], program: impl AsRef<OsStr>) -> Command {
         if cores.is_empty() {
             return self.command(program);
@@ -71,19 +71,20 @@ impl Namespace {
     /// Runs `ip` inside with the words of `arguments` and returns its output.
     ///
     /// # Errors
-    /// When it fails; the message has its words and its complaint.
+    /// When it fails; the message has its arguments and its error.
     pub fn ip(&self, arguments: &str) -> Result<String> {
         self.tool("ip", arguments)
     }
 
-    /// Has one `ip` carry out these commands, one on each line, as fast as it can.
+    /// Executes these commands, one on each line, with a single `ip` process, as fast as possible.
     ///
     /// # Errors
     /// When one of them fails; those before it were carried out.
     pub fn ip_batch(&self, commands: &str) -> Result<()> {
-        let mut ip = self.command("ip");
-        let ip = ip.args(["-batch", "-"]).stdin(Stdio::piped());
-        let mut ip = ip.spawn().context("cannot start ip (is it installed?)")?;
+        let mut command = self.command("ip");
+        command.args(["-batch", "-"]).stdin(Stdio::piped());
+        let started = command.spawn();
+        let mut ip = started.context("cannot start ip (is it installed?)")?;
         let mut input = ip.stdin.take().context("ip reads its commands")?;
         input.write_all(commands.as_bytes())?;
         drop(input);
@@ -95,7 +96,7 @@ impl Namespace {
     /// Runs a program inside with the words of `arguments` and returns its output.
     ///
     /// # Errors
-    /// When it cannot be started or fails; the message has its words and its complaint.
+    /// When it cannot be started or fails; the message has its arguments and its error.
     pub fn tool(&self, program: &str, arguments: &str) -> Result<String> {
         let mut command = self.command(program);
         command.args(arguments.split_whitespace());
@@ -103,12 +104,8 @@ impl Namespace {
             .output()
             .with_context(|| format!("cannot start {program} (is it installed?)"))?;
         if !output.status.success() {
-            let complaint = String::from_utf8_lossy(&output.stderr);
-            bail!(
-                "{program} {arguments} in {}: {}",
-                self.name(),
-                complaint.trim()
-            );
+            let error = String::from_utf8_lossy(&output.stderr);
+            bail!("{program} {arguments} in {}: {}", self.name(), error.trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }

@@ -1,4 +1,4 @@
-//! The process guard: starts a program, keeps what it says, ends it and nothing else.
+//! The process guard: starts a program, captures its output, ends it and nothing else.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -24,12 +24,12 @@ const JOINING: Duration = Duration::from_secs(30);
 pub struct Process {
     what: String,
     child: Child,
-    // Without names: they go with the last that has them open, whoever that is.
+    // Unnamed files: they vanish with the last process that has them open.
     stdout: File,
     stderr: File,
 }
 
-/// What became of a program.
+/// The result of a program.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// Its exit status.
@@ -41,8 +41,8 @@ pub struct Finished {
 }
 
 impl Process {
-    /// Starts a command in a process group of its own, so that Ctrl-C reaches the lab alone, with
-    /// its output kept in files.
+    /// Starts a command in a process group of its own, so that Ctrl-C reaches the lab alone, with its
+    /// output captured in files.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -80,13 +80,13 @@ impl Process {
         read(&self.stderr)
     }
 
-    /// Says whether it still runs.
+    /// Returns whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends a signal, if it still runs. After SIGSTOP all its threads stand still, which `kill` alone
-    /// does not wait for.
+    /// Sends a signal, if it still runs. Waits after SIGSTOP until all its threads have stopped, which
+    /// `kill` alone does not.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -96,8 +96,8 @@ impl Process {
             let id = Pid::from_raw(i32::try_from(self.id())?);
             kill(id, signal)?;
             if signal == Signal::SIGSTOP {
-                let seen = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-                waitid(Id::Pid(id), seen)?;
+                let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+                waitid(Id::Pid(id), flags)?;
             }
         }
         Ok(())
@@ -142,8 +142,8 @@ impl Process {
 
     fn wait_status(&mut self, patience: Duration) -> Option<ExitStatus> {
         let child = &mut self.child;
-        let ended = || child.try_wait().ok().flatten();
-        wait::some_within(patience, "the process ends", ended).ok()
+        let exit_status = || child.try_wait().ok().flatten();
+        wait::some_within(patience, "the process ends", exit_status).ok()
     }
 
     fn finished(&self, status: ExitStatus) -> Finished {
@@ -187,12 +187,14 @@ impl Finished {
 }
 
 fn describe(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    let words: Vec<_> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect();
     words.join(" ")
 }
 
-/// Reads a file from its start. Its offset is the program's, too, and stays where that writes.
+/// Reads a file from its start, without moving its offset, which the program shares and writes at.
 fn read(file: &File) -> String {
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     let mut bytes = vec![0; length as usize];

@@ -1,8 +1,8 @@
-//! Chance that can be repeated: its seed is printed, and `MCR_TEST_SEED` gives it.
+//! Reproducible random numbers: the seed is printed, and `MCR_TEST_SEED` sets it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Repeatable chance (xorshift64*). The seed is printed; `MCR_TEST_SEED` sets it.
+/// Reproducible random numbers (xorshift64*). The seed is printed; `MCR_TEST_SEED` sets it.
 #[derive(Clone, Debug)]
 pub struct Random {
     seed: u64,
@@ -10,7 +10,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// Prints the seed: that of `MCR_TEST_SEED`, otherwise one of the clock's.
+    /// Prints the seed: that of `MCR_TEST_SEED`, otherwise one from the clock.
     pub fn new() -> Self {
         let given = std::env::var("MCR_TEST_SEED").ok();
         let seed = given.and_then(|text| text.parse().ok()).unwrap_or_else(|| {
@@ -24,12 +24,12 @@ impl Random {
         }
     }
 
-    /// What it began with.
+    /// The seed it started with.
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Chance of its own for somebody else, repeatable likewise.
+    /// An independent generator for another user, equally reproducible.
     pub fn fork(&mut self) -> Self {
         let state = self.below(u64::MAX >> 11) | 1;
         Self {

@@ -1,4 +1,4 @@
-//! The reliability table: what a fault cost, for each relay that was put through it. Long tests add
+//! The reliability table: the cost of each fault, for each relay subjected to it. Long tests add
 //! their rows to `target/bench/reliability.json`; a later run of the same test replaces its own.
 
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use crate::bench::results::machine;
 use crate::bench::results::reliability::Reliability;
 pub use crate::bench::results::reliability::Row;
 
-/// Adds a row, in place of an earlier one of the same fault and relay, with the revision it is of.
+/// Adds a row with the present revision, replacing an earlier one of the same fault and relay.
 ///
 /// # Errors
 /// When the file cannot be read or written.
@@ -22,9 +22,9 @@ pub fn record(row: Row) -> Result<()> {
     };
     let directory = directory()?;
     fs::create_dir_all(&directory)?;
-    let lock = File::create(directory.join("reliability.lock"))?;
-    let lock = Flock::lock(lock, FlockArg::LockExclusive);
-    let _lock = lock.map_err(|(_, error)| error).context("lock")?;
+    let lock_file = File::create(directory.join("reliability.lock"))?;
+    let locked = Flock::lock(lock_file, FlockArg::LockExclusive);
+    let _lock = locked.map_err(|(_, error)| error).context("lock")?;
     let path = directory.join("reliability.json");
     let mut table: Reliability = match fs::read(&path) {
         Ok(bytes) => serde_json::from_slice(&bytes).context("reliability.json")?,
@@ -33,7 +33,7 @@ pub fn record(row: Row) -> Result<()> {
     println!("{row:?}");
     let is_same = |other: &Row| other.fault == row.fault && other.relay == row.relay;
     match table.reliability.iter_mut().find(|other| is_same(other)) {
-        Some(there) => *there = row,
+        Some(existing) => *existing = row,
         None => table.reliability.push(row),
     }
     let temporary = path.with_extension("json.new");

@@ -22,14 +22,14 @@ const BUFFER: usize = 8 << 20;
 pub struct Receiver(UdpSocket);
 
 impl Receiver {
-    /// Joins `group` on an interface and listens on its port: to that group alone.
+    /// Joins `group` on an interface and listens on its port, to that group only.
     ///
     /// # Errors
     /// When the interface is unknown or a socket call fails.
     pub fn join(end: link::End<'_>, group: IpAddr, port: u16) -> Result<Self> {
         let index = link::index(end)?;
         end.0.run(|| {
-            // A group that stays on its link is one of that link.
+            // A link-local group needs the link's index.
             let at = match group {
                 IpAddr::V4(_) => SocketAddr::new(group, port),
                 IpAddr::V6(group) => SocketAddrV6::new(group, port, 0, index).into(),
@@ -49,7 +49,7 @@ impl Receiver {
         })
     }
 
-    /// The socket itself, for what only its reader wants to know of a datagram.
+    /// The socket itself, for callers that need more of a datagram.
     pub(crate) const fn socket(&self) -> &UdpSocket {
         &self.0
     }
@@ -119,7 +119,7 @@ pub fn udp_counters(namespace: &Namespace) -> Result<UdpCounters> {
     let value = |name: &str| -> Result<u64> {
         let mut pairs = names.split_whitespace().zip(values.split_whitespace());
         let (_, value) = pairs
-            .find(|(have, _)| *have == name)
+            .find(|(key, _)| *key == name)
             .with_context(|| format!("snmp: no {name}"))?;
         Ok(value.parse()?)
     };

@@ -1,5 +1,5 @@
 //! A service manager for tests: this host's systemd, booted on an overlay of its root in namespaces
-//! of its own. What is installed and enabled in it is gone with the guard.
+//! of its own. What is installed and enabled in it vanishes with the guard.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ use crate::wait;
 
 const MANAGER: &str = "/usr/lib/systemd/systemd";
 
-/// How long it may take to boot, on a machine that does other things too.
+/// How long it may take to boot, on a busy machine.
 const BOOT: Duration = Duration::from_secs(30);
 
 /// How long a command inside may take.
@@ -50,7 +50,7 @@ impl Systemd {
     /// Boots a manager whose network is that of `namespace`, and waits until it is up.
     ///
     /// # Errors
-    /// When a step fails; the message has what the manager said.
+    /// When a step fails; the message has the manager's output.
     pub fn boot(namespace: &Namespace) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("mcrboot").tempdir()?;
         let cgroup = Cgroup::new()?;
@@ -66,8 +66,8 @@ impl Systemd {
                 return Some(None);
             }
             process_one(process.id()).map(Some)
-        })?;
-        let manager = manager.ok_or_else(|| anyhow!("no systemd: {}", process.stderr()))?;
+        })?
+        .ok_or_else(|| anyhow!("no systemd: {}", process.stderr()))?;
         let mut systemd = Self {
             process: Some(process),
             cgroup,
@@ -77,8 +77,8 @@ impl Systemd {
         let up = || systemd.systemctl(&["is-active", "lab.target"]).is_ok();
         let booted = wait::some_within(BOOT, "systemd is up", || up().then_some(()));
         if let Err(error) = booted {
-            let said = systemd.process.take().map(|process| process.stderr());
-            return Err(error.context(said.unwrap_or_default()));
+            let log = systemd.process.take().map(|process| process.stderr());
+            return Err(error.context(log.unwrap_or_default()));
         }
         Ok(systemd)
     }
@@ -88,7 +88,7 @@ impl Systemd {
         PathBuf::from(format!("/proc/{}/root{inside}", self.manager))
     }
 
-    /// Puts a file inside, with the directories that lead to it.
+    /// Writes a file inside, with its parent directories.
     ///
     /// # Errors
     /// The file system's.
@@ -145,7 +145,7 @@ impl Systemd {
 
 impl Drop for Systemd {
     fn drop(&mut self) {
-        // `unshare` takes its child along.
+        // `unshare` kills its child when it dies.
         if let Some(process) = self.process.take() {
             let _ = process.stop(Signal::SIGKILL);
         }
@@ -162,19 +162,19 @@ fn process_one(unshare: u32) -> Option<u32> {
     (name.trim() == "systemd").then_some(child)
 }
 
-/// A control group, removed with those made in it.
+/// A control group, removed with its subgroups.
 #[derive(Debug)]
 struct Cgroup(PathBuf);
 
 impl Cgroup {
     fn new() -> Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
-        let mut mounts = mounts.lines().map(|line| line.split(' '));
-        let hierarchy = mounts.find_map(|mut words| {
-            let (place, kind) = (words.nth(1)?, words.next()?);
-            (kind == "cgroup2").then(|| place.to_owned())
+        let mut rows = mounts.lines().map(|line| line.split(' '));
+        let cgroup2 = rows.find_map(|mut words| {
+            let (path, kind) = (words.nth(1)?, words.next()?);
+            (kind == "cgroup2").then(|| path.to_owned())
         });
-        let hierarchy = hierarchy.context("none is mounted")?;
+        let hierarchy = cgroup2.context("none is mounted")?;
         let directory = tempfile::Builder::new()
             .prefix("mcrboot")
             .tempdir_in(hierarchy)?;

@@ -43,7 +43,7 @@ impl Chain {
     }
 
     /// Makes a chain with a snooping bridge and querier between sender and relay, as a real
-    /// network has it: what nobody joined does not arrive.
+    /// network does: groups without members do not arrive.
     ///
     /// # Errors
     /// When a step fails, or the bridge does not filter in time.
@@ -60,8 +60,8 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Has frames come as a path wants them: at `xdp` whole and with their tags, and the far end of the
-    /// output takes what is handed over there.
+    /// Configures the links for a path: for `xdp` frames arrive whole and with their tags, and the far end
+    /// of the output accepts redirected frames.
     ///
     /// # Errors
     /// When `ethtool` does not do it.
@@ -83,8 +83,8 @@ impl Chain {
         add_addresses((&sink, "veth3"), 1, 2)?;
         link::multicast_route((&sender, "veth0"))?;
         link::multicast_route((&sink, "veth3"))?;
-        // What reaches the sink was checked by arithmetic, not believed: the relay's egress
-        // completes partial checksums in software and the sink verifies them.
+        // Checksums at the sink are verified, not trusted: the relay's egress completes partial
+        // checksums in software and the sink checks them.
         link::features((&relay, "veth2"), "tx off")?;
         Ok(Self {
             sender,
@@ -95,7 +95,7 @@ impl Chain {
     }
 }
 
-/// Two networks that nothing routes between: `br0` joins the sender and the relay's `veth1`,
+/// Two networks without a route between them: `br0` joins the sender and the relay's `veth1`,
 /// `br1` the relay's `veth2` and every sink. Both bridges snoop.
 #[derive(Debug)]
 pub struct DualBridge {
@@ -203,8 +203,8 @@ fn add_addresses(end: link::End<'_>, network: u8, host: u8) -> Result<()> {
     link::address(end, &format!("fd00:{network:x}::{host:x}/64"))
 }
 
-/// Waits until a group that nobody joined no longer comes through the bridge in between: for a
-/// short while after its querier came a bridge floods everything.
+/// Waits until a group without members no longer passes the bridge in between: for a short while after
+/// its querier starts a bridge floods everything.
 fn wait_until_filtered(from: link::End<'_>, to: link::End<'_>) -> Result<()> {
     const PROBES: u64 = 50;
     const ROUNDS: u32 = 3;
@@ -217,10 +217,10 @@ fn wait_until_filtered(from: link::End<'_>, to: link::End<'_>) -> Result<()> {
         let Ok(after) = link::statistics(to) else {
             return false;
         };
-        // The few packets that come anyway are the bridge's queries and neighbour discovery.
-        let flooded = after.received - before >= PROBES / 2;
+        // The few packets that arrive anyway are the bridge's queries and neighbour discovery.
+        let is_flooded = after.received - before >= PROBES / 2;
         before = after.received;
-        silent = if flooded || sent.is_err() {
+        silent = if is_flooded || sent.is_err() {
             0
         } else {
             silent + 1

@@ -1,7 +1,7 @@
 //! Kernels of other versions, booted under qemu's own emulation with an initramfs of the project's
-//! binaries. No KVM; a disk and network cards only if asked for: a kernel is up after some seconds.
+//! binaries. No KVM; a disk and network cards only on request: a kernel is up after some seconds.
 //!
-//! Two scripts do what is a script's work: `fetch.sh` gets kernels, `initramfs.sh` packs.
+//! Two scripts do the shell work: `fetch.sh` downloads kernels, `initramfs.sh` packs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -19,42 +19,42 @@ const FETCH: &str = include_str!("vm/fetch.sh");
 const INITRAMFS: &str = include_str!("vm/initramfs.sh");
 const QEMU: &str = "qemu-system-x86_64";
 
-/// All that qemu emulates but CMPXCHG16B: after it qemu 7.2 (Debian 12) can leave an operand in EFLAGS,
-/// and the guest's kernel dies at its next interrupt. 6.12, whose allocator does it all the time, did
-/// so at one boot of three.
+/// All that qemu emulates except CMPXCHG16B: after it qemu 7.2 (Debian 12) can leave an operand in
+/// EFLAGS, and the guest's kernel dies at its next interrupt. 6.12, whose allocator uses it all the time,
+/// died at one boot of three.
 const PROCESSOR: &str = "max,cx16=off";
 
-/// How many times as long all takes under emulation as outside; time limits grow with it.
+/// How many times slower everything is under emulation; time limits grow with it.
 const EMULATION: u32 = 8;
 
-/// A kernel that was asked for, or why there is none.
+/// A requested kernel, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// What was asked for: `6.1`, `newest`, `6.1-rt`.
+pub struct Kernel {
+    /// The requested version: `6.1`, `newest`, `6.1-rt`.
     pub version: String,
-    /// Its release, or why it cannot be had.
+    /// Its release, or why it is not available.
     pub release: Result<String, String>,
 }
 
-/// One thing to run inside.
+/// One command to run inside.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// Its name, without spaces.
     pub name: String,
-    /// How long it may take under emulation, on a machine with nothing else to do.
+    /// How long it may take under emulation, on an otherwise idle machine.
     pub patience: Duration,
     /// Program and arguments, none of which needs quoting.
     pub command: String,
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct StepResult {
     /// Its name.
     pub name: String,
     /// Its exit status; `None` if the kernel ended before it did.
     pub status: Option<i32>,
-    /// What it wrote.
+    /// Its output.
     pub output: String,
 }
 
@@ -63,9 +63,9 @@ pub struct Done {
 pub struct Card {
     /// Its driver in Linux.
     pub driver: &'static str,
-    /// What it is called in qemu.
+    /// Its device in qemu.
     pub device: &'static str,
-    /// How names of interfaces begin.
+    /// Prefix of its interfaces' names.
     pub prefix: &'static str,
 }
 
@@ -88,8 +88,8 @@ pub const CARDS: [Card; 3] = [
     },
 ];
 
-/// A namespace with two bridges between four taps of several queues, which virtio's cards are at: qemu's hubs
-/// have one.
+/// A namespace with two bridges between four taps of several queues, for virtio's cards: qemu's hubs have
+/// one queue.
 fn wires() -> Result<Namespace> {
     let namespace = Namespace::new("wires")?;
     for bridge in 0..2 {
@@ -106,14 +106,14 @@ fn wires() -> Result<Namespace> {
 }
 
 impl Card {
-    /// What qemu makes one of.
-    fn arguments(&self, number: usize, place: usize) -> [String; 4] {
-        let (end, hub) = (4 * number + place, 2 * number + place / 2);
-        let (device, mac) = (self.device, mac(number, place));
-        // Two for packets and, for two processors, two for what XDP sends.
+    /// qemu's arguments for one card.
+    fn arguments(&self, number: usize, position: usize) -> [String; 4] {
+        let (end, hub) = (4 * number + position, 2 * number + position / 2);
+        let (device, mac) = (self.device, mac(number, position));
+        // Two queues for packets and, for two processors, two for what XDP sends.
         let (at, queues) = match self.driver {
             "virtio_net" => (
-                format!("tap,ifname=tap{place},script=no,downscript=no,vhost=off,queues=4"),
+                format!("tap,ifname=tap{position},script=no,downscript=no,vhost=off,queues=4"),
                 ",mq=on,vectors=10",
             ),
             _ => (format!("hubport,hubid={hub}"), ""),
@@ -127,12 +127,13 @@ impl Card {
     }
 }
 
-/// The Ethernet address of a kind's card, of four: the first two are the ends of one wire, the others of another.
-pub fn mac(kind: usize, place: usize) -> String {
-    format!("52:54:00:00:{kind:02x}:{place:02x}")
+/// The Ethernet address of one of a kind's four cards: the first two are the ends of one wire, the others
+/// of another.
+pub fn mac(kind: usize, position: usize) -> String {
+    format!("52:54:00:00:{kind:02x}:{position:02x}")
 }
 
-/// A directory with kernels, kept from one run to the next.
+/// A directory with kernels, reused from one run to the next.
 #[derive(Debug)]
 pub struct Kernels {
     directory: PathBuf,
@@ -142,14 +143,14 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Keeps kernels in `directory`.
+    /// Stores kernels in `directory`.
     ///
     /// # Errors
-    /// When it cannot be made, or a tool is missing; the message says which.
+    /// When it cannot be made, or a tool is missing; the message names it.
     pub fn open(directory: &Path) -> Result<Self> {
         for tool in [QEMU, "busybox", "cpio", "modprobe", "ldd", "strip", "xz"] {
             ensure!(
-                is_there(tool),
+                is_installed(tool),
                 "there is no {tool} here (dist/bootstrap kernels)"
             );
         }
@@ -168,12 +169,12 @@ impl Kernels {
         })
     }
 
-    /// Gives what is booted from now on four cards of each kind.
+    /// Gives kernels booted from now on four cards of each kind.
     pub const fn add_cards(&mut self) {
         self.has_cards = true;
     }
 
-    /// Gives what is booted from now on a disk of its own, which is mounted at `/var` and outlives it.
+    /// Gives kernels booted from now on a disk of their own, which is mounted at `/var` and outlives them.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -181,7 +182,7 @@ impl Kernels {
         let disk = self.scripts.path().join("disk");
         fs::File::create(&disk)?.set_len(64 << 20)?;
         ensure!(
-            is_there("mkfs.ext4"),
+            is_installed("mkfs.ext4"),
             "there is no mkfs.ext4 here (dist/bootstrap kernels)"
         );
         let mut make = Command::new("sh");
@@ -192,23 +193,22 @@ impl Kernels {
         Ok(())
     }
 
-    /// Fetches kernels, those that are here already only if `newer` are asked for.
+    /// Fetches kernels, those already present only if `newer` ones are requested.
     ///
     /// # Errors
-    /// When the script fails; a kernel that cannot be had is no failure.
-    pub fn fetch(&self, versions: &[&str], newer: bool) -> Result<Vec<Wanted>> {
+    /// When the script fails; an unavailable kernel is no failure.
+    pub fn fetch(&self, versions: &[&str], newer: bool) -> Result<Vec<Kernel>> {
         let mut command = Command::new(self.scripts.path().join("fetch.sh"));
         command
             .args(newer.then_some("--newer"))
             .arg(&self.directory);
         command.args(versions);
-        let told = process::run(command, Duration::from_secs(600))?.success()?;
-        Ok(told.lines().filter_map(parse_wanted).collect())
+        let output = process::run(command, Duration::from_secs(600))?.success()?;
+        Ok(output.lines().filter_map(parse_kernel).collect())
     }
 
-    /// Boots a kernel, runs the steps one by one and says what became of each. `programs` are what
-    /// they need: where each is, and where it is to be. All that the console said is kept beside the
-    /// kernel.
+    /// Boots a kernel, runs the steps one by one and returns their results. `programs` are what they
+    /// need: each one's path here and its path inside. The console's output is stored beside the kernel.
     ///
     /// # Errors
     /// When the initramfs cannot be made or qemu not started, or the kernel does not come up.
@@ -217,7 +217,7 @@ impl Kernels {
         release: &str,
         programs: &[(PathBuf, &str)],
         steps: &[Step],
-    ) -> Result<Vec<Done>> {
+    ) -> Result<Vec<StepResult>> {
         let image = self.scripts.path().join(format!("{release}.cpio.gz"));
         let script = self.scripts.path().join(format!("{release}.steps"));
         let lines = steps.iter().map(|step| {
@@ -249,58 +249,59 @@ impl Kernels {
             ));
         }
         for (number, card) in CARDS.iter().enumerate().filter(|_| self.has_cards) {
-            for place in 0..4 {
-                qemu.args(card.arguments(number, place));
+            for position in 0..4 {
+                qemu.args(card.arguments(number, position));
             }
         }
         qemu.arg("-kernel")
             .arg(self.directory.join(release).join("vmlinuz"));
         qemu.arg("-initrd").arg(&image);
-        // A busy host keeps timer interrupts from the guest, which takes that for a broken board.
+        // A busy host delays the guest's timer interrupts, which looks like a broken board to it.
         let arguments = "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off \
                          random.trust_cpu=on no_timer_check";
         qemu.args(["-append", arguments]);
-        let said = process::run(qemu, patience + Duration::from_secs(120))?;
-        let console = said.stdout.replace('\r', "");
-        let kept = self.directory.join(release).join("console");
-        fs::write(kept, &console)?;
-        let mut console = console.splitn(2, "@kernel ");
-        let (before, inside) = (console.next().unwrap_or_default(), console.next());
-        let inside = inside.with_context(|| format!("no init: {before}{}", said.stderr))?;
+        let finished = process::run(qemu, patience + Duration::from_secs(120))?;
+        let console = finished.stdout.replace('\r', "");
+        fs::write(self.directory.join(release).join("console"), &console)?;
+        let (boot, inside) = match console.split_once("@kernel ") {
+            Some((boot, inside)) => (boot, Some(inside)),
+            None => (&*console, None),
+        };
+        let inside = inside.with_context(|| format!("no init: {boot}{}", finished.stderr))?;
         fs::remove_file(&image)?;
         Ok(parse(inside, steps))
     }
 }
 
-/// By how much the time limits inside grow: with emulation, and with what this machine has to do.
+/// By how much the time limits inside grow: with emulation, and with this machine's load.
 fn scale() -> u64 {
     wait::scaled(Duration::from_secs(EMULATION.into())).as_secs()
 }
 
-fn is_there(tool: &str) -> bool {
+fn is_installed(tool: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
     let directories = path.split(':').chain(["/usr/sbin", "/sbin"]);
     let mut files = directories.map(|directory| Path::new(directory).join(tool));
     files.any(|file| file.exists())
 }
 
-fn parse_wanted(line: &str) -> Option<Wanted> {
+fn parse_kernel(line: &str) -> Option<Kernel> {
     let mut words = line.splitn(3, ' ');
-    let (version, what, rest) = (words.next()?, words.next()?, words.next()?);
-    let release = match what {
+    let (version, outcome, rest) = (words.next()?, words.next()?, words.next()?);
+    let release = match outcome {
         "found" => Ok(rest.to_owned()),
         "missing" => Err(rest.to_owned()),
         _ => return None,
     };
-    Some(Wanted {
+    Some(Kernel {
         version: version.to_owned(),
         release,
     })
 }
 
-/// What the console says of each step.
-fn parse(console: &str, steps: &[Step]) -> Vec<Done> {
-    let done = |step: &Step| {
+/// Parses the result of each step from the console.
+fn parse(console: &str, steps: &[Step]) -> Vec<StepResult> {
+    let result = |step: &Step| {
         let name = step.name.clone();
         let begin = format!("@begin {name}\n");
         let rest = console.split_once(&begin).map_or("", |(_, rest)| rest);
@@ -309,13 +310,13 @@ fn parse(console: &str, steps: &[Step]) -> Vec<Done> {
             Some((output, status)) => (output, status.lines().next()),
             None => (rest, None),
         };
-        Done {
+        StepResult {
             name,
             status: status.and_then(|status| status.trim().parse().ok()),
             output: output.to_owned(),
         }
     };
-    steps.iter().map(done).collect()
+    steps.iter().map(result).collect()
 }
 
 #[cfg(test)]
@@ -332,19 +333,19 @@ mod tests {
             command: String::new(),
         };
         let console = "6.1\n@begin a\nhello\n@end a 0\n@begin b\nKernel panic";
-        let done = parse(console, &[step("a"), step("b"), step("c")]);
-        let status: Vec<_> = done.iter().map(|done| done.status).collect();
+        let results = parse(console, &[step("a"), step("b"), step("c")]);
+        let status: Vec<_> = results.iter().map(|result| result.status).collect();
         assert_eq!(status, [Some(0), None, None]);
-        assert_eq!(done[0].output, "hello\n");
-        assert_eq!(done[1].output, "Kernel panic");
+        assert_eq!(results[0].output, "hello\n");
+        assert_eq!(results[1].output, "Kernel panic");
     }
 
     #[test]
-    fn a_kernel_is_found_or_missing_for_a_reason() {
-        let found = parse_wanted("6.1 found 6.1.0-50-cloud-amd64").map(|wanted| wanted.release);
-        assert_eq!(found, Some(Ok("6.1.0-50-cloud-amd64".to_owned())));
-        let missing = parse_wanted("5.15 missing Debian has no such kernel");
-        let reason = missing.and_then(|wanted| wanted.release.err());
+    fn a_kernel_is_available_or_missing_for_a_reason() {
+        let release = parse_kernel("6.1 found 6.1.0-50-cloud-amd64").map(|kernel| kernel.release);
+        assert_eq!(release, Some(Ok("6.1.0-50-cloud-amd64".to_owned())));
+        let missing = parse_kernel("5.15 missing Debian has no such kernel");
+        let reason = missing.and_then(|kernel| kernel.release.err());
         assert_eq!(reason.as_deref(), Some("Debian has no such kernel"));
     }
 
@@ -367,8 +368,8 @@ mod tests {
                 waiting.any(|line| line.contains(&waiter))
             });
             first.unlock()?;
-            let found = second.join().expect("the second panicked")?;
-            assert_eq!(found[0].release.as_deref(), Ok("6.1.0-cloud"));
+            let fetched = second.join().expect("the second panicked")?;
+            assert_eq!(fetched[0].release.as_deref(), Ok("6.1.0-cloud"));
             waits
         })
     }

@@ -1,4 +1,4 @@
-//! Waiting for a condition with a deadline, instead of sleeping for luck.
+//! Waiting for a condition with a deadline, instead of sleeping for a guessed time.
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -9,18 +9,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use nix::time::{ClockId, clock_gettime};
 
-/// How long a condition may take when nothing else is said: long, since only a failure waits for its
-/// end, and a machine with other work to do may hold a process up for many seconds.
+/// How long a condition may take by default: long, since only a failure waits for its end, and a busy
+/// machine may delay a process for many seconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The pause between two looks at a condition: short at first, then a part of what was waited
-/// already. A look is often a program that starts, and whoever waits must not keep the processor
-/// from what is waited for.
+/// The pause between two checks of a condition: short at first, then a fraction of the time waited so
+/// far. A check often starts a program, and waiting must not keep the processor from what is awaited.
 const STEPS: RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(50);
 
-/// A time limit as it is on this machine: `MCR_TEST_SCALE` times as long, for one that is emulated.
-/// Where that is not set, by as much longer as a thread has to wait for its processor: measured before
-/// the first, and whenever one is reached.
+/// A time limit scaled for this machine: by `MCR_TEST_SCALE`, for an emulated one. Where that is not set,
+/// by how long a thread has to wait for its processor: measured before the first limit, and whenever one
+/// is reached.
 pub fn scaled(limit: Duration) -> Duration {
     limit
         * match SCALE.load(Ordering::Relaxed) {
@@ -29,38 +28,38 @@ pub fn scaled(limit: Duration) -> Duration {
         }
 }
 
-/// Says whether what took so long kept to `limit`, [scaled].
+/// Returns whether the time `took` is within `limit`, [scaled].
 pub fn is_within(took: Duration, limit: Duration) -> bool {
     took < scaled(limit) || took < limit * measure()
 }
 
-/// How many times as long limits are; nothing was measured yet where it is 0.
+/// The factor of all limits; 0 until the first measurement.
 static SCALE: AtomicU32 = AtomicU32::new(0);
 
-/// Limits grow to this many times at most: what has not come by then does not come.
+/// The largest factor of limits: what has not happened by then will not.
 const MOST: u32 = 8;
 
-/// How many times as long limits are from now on: a machine that has got busier lengthens them.
+/// Updates and returns the factor of all limits: a machine that has got busier lengthens them.
 fn measure() -> u32 {
-    let given = std::env::var("MCR_TEST_SCALE").ok();
-    let given = given.and_then(|text| text.parse().ok());
+    let variable = std::env::var("MCR_TEST_SCALE").ok();
+    let given = variable.and_then(|text| text.parse().ok());
     let scale = given.unwrap_or_else(|| pace(Duration::from_millis(20)).clamp(1, MOST));
     SCALE.fetch_max(scale, Ordering::Relaxed).max(scale)
 }
 
-/// How many times as long this machine takes for so much work of one thread as it would with nothing
-/// else to do, rounded up.
+/// How many times as long one thread takes for `work` of processor time as it would on an idle machine,
+/// rounded up.
 fn pace(work: Duration) -> u32 {
     let begin = Instant::now();
-    let worked = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
-    let Ok(end) = worked().map(|now| now + work) else {
+    let cpu_time = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
+    let Ok(end) = cpu_time().map(|now| now + work) else {
         return 1;
     };
-    while worked().is_ok_and(|now| now < end) {
+    while cpu_time().is_ok_and(|now| now < end) {
         std::hint::spin_loop();
     }
     let ratio = begin.elapsed().as_secs_f64() / work.as_secs_f64();
-    // A tenth is measuring, not load.
+    // A tenth is measurement error, not load.
     (ratio - 0.1).ceil() as u32
 }
 
@@ -84,7 +83,7 @@ pub fn until_within(
     some_within(patience, what, || condition().then_some(()))
 }
 
-/// Waits until `attempt` gives a value, for at most `patience`, [scaled], and hands it back.
+/// Waits until `attempt` returns a value, for at most `patience`, [scaled], and returns it.
 ///
 /// # Errors
 /// When there is none in time; the message says `what` was awaited.
@@ -93,24 +92,25 @@ pub fn some_within<T>(
     what: &str,
     mut attempt: impl FnMut() -> Option<T>,
 ) -> Result<T> {
-    look_within(patience, || attempt().ok_or(())).map_err(|(waited, ())| in_vain(what, waited, ""))
+    poll_within(patience, || attempt().ok_or(())).map_err(|(waited, ())| in_vain(what, waited, ""))
 }
 
-/// Waits like [`some_within`] for what `look` gives, which until then says what it sees instead.
+/// Waits like [`some_within`] for a value of `look`, whose errors describe the present state.
 ///
 /// # Errors
-/// When there is none in time; the message says `what` was awaited and what was seen last.
+/// When there is none in time; the message says `what` was awaited and the last state.
 pub fn seen_within<T, S: Debug>(
     patience: Duration,
     what: &str,
     look: impl FnMut() -> Result<T, S>,
 ) -> Result<T> {
-    look_within(patience, look)
+    poll_within(patience, look)
         .map_err(|(waited, seen)| in_vain(what, waited, &format!("; instead: {seen:?}")))
 }
 
-/// Looks until there is a value; after `patience`, [scaled], how long that was and what was seen last.
-fn look_within<T, S>(
+/// Calls `look` until it returns a value; after `patience`, [scaled], returns the time waited and the last
+/// error.
+fn poll_within<T, S>(
     patience: Duration,
     mut look: impl FnMut() -> Result<T, S>,
 ) -> Result<T, (Duration, S)> {
@@ -130,8 +130,8 @@ fn look_within<T, S>(
 
 fn in_vain(what: &str, waited: Duration, instead: &str) -> anyhow::Error {
     let waited = waited.as_secs_f64();
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').next().unwrap_or_default();
+    let averages = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = averages.split(' ').next().unwrap_or_default();
     anyhow!("waited {waited:.1} s in vain until {what}{instead} (load {load})")
 }
 
@@ -142,28 +142,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_seen_instead_is_told() {
-        let mut looks = 0;
-        let came = seen_within(Duration::from_secs(5), "the third look", || {
-            looks += 1;
-            if looks < 3 { Err(looks) } else { Ok(looks) }
+    fn the_last_state_is_reported() {
+        let mut calls = 0;
+        let third = seen_within(Duration::from_secs(5), "the third look", || {
+            calls += 1;
+            if calls < 3 { Err(calls) } else { Ok(calls) }
         });
-        assert_eq!(came.ok(), Some(3));
+        assert_eq!(third.ok(), Some(3));
         let patience = Duration::from_millis(1);
         let missed = seen_within(patience, "it rains", || Err::<(), _>("sunshine"));
-        let said = missed.map_err(|error| error.to_string()).unwrap_err();
+        let message = missed.map_err(|error| error.to_string()).unwrap_err();
         assert!(
-            said.contains("in vain until it rains; instead: \"sunshine\""),
-            "{said}"
+            message.contains("in vain until it rains; instead: \"sunshine\""),
+            "{message}"
         );
     }
 
     #[test]
-    fn a_machine_that_gets_busy_is_given_longer() {
+    fn limits_grow_on_a_machine_that_gets_busy() {
         let spinning = AtomicBool::new(true);
         let is_spinning = || spinning.load(Ordering::Relaxed);
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        // At its end the limit that had been measured before is too short.
+        // At its end the previously measured limit is too short.
         let limit = Duration::from_millis(100);
         let before = scaled(limit);
         SCALE.store(1, Ordering::Relaxed);
@@ -172,7 +172,7 @@ mod tests {
                 scope.spawn(|| while is_spinning() {});
             }
             let pace = pace(Duration::from_millis(100));
-            let waited = look_within(limit, || Err::<(), _>(())).map_err(|(waited, ())| waited);
+            let waited = poll_within(limit, || Err::<(), _>(())).map_err(|(waited, ())| waited);
             spinning.store(false, Ordering::Relaxed);
             (pace, waited)
         });

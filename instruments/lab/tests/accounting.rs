@@ -24,8 +24,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// `cam1` with an option that changes, a range beside it, a rule with two inputs whose order changes,
-/// and some rules that come and go.
+/// `cam1` with an option that changes, a range, a rule with two inputs whose order changes, and some
+/// rules that are added and removed.
 fn rules(round: u32) -> String {
     let ttl = 5 + round % 3;
     let mut rules = format!(
@@ -66,7 +66,7 @@ fn the_law_holds_under_rule_changes_and_deaths_at_full_load(path: &str) {
             }
         }
     });
-    // Traffic has stopped: what is under way ends, and then the law holds.
+    // Traffic has stopped: once nothing is in flight, the law holds.
     let mut broken = None;
     wait::until("the law holds", || {
         let stats = daemon.stats().unwrap();
@@ -93,7 +93,7 @@ fn the_law_holds_under_rule_changes_and_deaths_at_full_load(path: &str) {
     assert_eq!(counted(last), counted(&daemon.stats().unwrap()));
 }
 
-/// The kernel path goes on without a daemon, the userspace path without a worker.
+/// The kernel path continues without a daemon, the userspace path without a worker.
 fn die(daemon: &mut Daemon, path: &str) {
     if path == "kernel" {
         daemon.kill().unwrap();
@@ -127,7 +127,7 @@ fn of_inputs(stats: &Stats) -> Result<()> {
     Ok(())
 }
 
-/// What the lasting rules have counted, every number of it.
+/// All counters of the rules that stay.
 fn counted(stats: &Stats) -> Vec<u64> {
     let rules = ["cam1", "range", "pair"].map(|name| rule(stats, name));
     let outputs = rules.iter().flat_map(|rule| &rule.outputs);
@@ -139,14 +139,14 @@ fn counted(stats: &Stats) -> Vec<u64> {
         .iter()
         .flat_map(|rule| [rule.received.packets, rule.received.bytes]);
     let before = rules.iter().map(|rule| rule.dropped.values().sum());
-    // In the order of their texts, since theirs in the rule changes.
+    // In the order of their texts, since their order in the rule changes.
     let mut inputs: Vec<_> = rules.iter().flat_map(|rule| &rule.inputs).collect();
     inputs.sort_by_key(|input| &input.at);
-    let inputs = inputs
+    let by_input = inputs
         .iter()
         .flat_map(|input| [input.received.packets, input.received.bytes]);
-    let received = received.chain(inputs);
-    received.chain(before).chain(sent).chain(dropped).collect()
+    let accepted = received.chain(by_input);
+    accepted.chain(before).chain(sent).chain(dropped).collect()
 }
 
 fn assert_grew(before: &Stats, after: &Stats) {

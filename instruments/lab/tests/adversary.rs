@@ -1,7 +1,7 @@
-//! An adversary: faults of every kind, hostile clients and strangers' programs in an order of chance,
-//! beside clients that change rules and streams that go on. At the end the world is compared with
-//! what was promised: every rule that was acknowledged and no other, each counter accounted for,
-//! nothing lost where nothing may be lost. By `make adversary`.
+//! An adversary: faults of every kind, hostile clients and foreign programs in a random order, while
+//! clients change rules and streams flow. At the end the state is compared with what was promised:
+//! the acknowledged rules and no others, all counters consistent, nothing lost where nothing may be
+//! lost. By `make adversary`.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -28,12 +28,12 @@ use storm::Storm;
 
 lab::on_both_paths!(a_round_of_everything);
 
-/// Streams that go on, and the packets a second of each.
+/// Steady streams, and the packets a second of each.
 const STREAMS: u8 = 4;
 const RATE: u32 = 1_000;
-/// Attacks of a round; each round has an account of its own.
+/// Attacks per round; each round has its own account.
 const ATTACKS: usize = 8;
-/// Memory that comes and goes with the allocator, and what hostile clients may hold.
+/// Variation of memory due to the allocator, and what hostile clients may cost.
 const SLACK_KIB: u64 = 64 << 10;
 /// Entries of the directory of pins beyond those of a daemon at rest.
 const SLACK_PINS: usize = 16;
@@ -48,7 +48,7 @@ struct World {
     path: &'static str,
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug, Default)]
 struct Outcome {
     rounds: u64,
@@ -148,8 +148,8 @@ impl World {
             assert_eq!(account.duplicated, 0, "{now:?}: {account:?}");
             if is_lossless {
                 outcome.lost_where_none_may_be += account.unexplained();
-                let told = account.check_nothing_lost();
-                told.unwrap_or_else(|error| panic!("{now:?}: {error:#}\n{}", self.account()));
+                let checked = account.check_nothing_lost();
+                checked.unwrap_or_else(|error| panic!("{now:?}: {error:#}\n{}", self.account()));
             } else {
                 outcome.lost_where_some_may_be += account.unexplained();
             }
@@ -199,9 +199,9 @@ impl World {
         let Ok(stats) = self.daemon.stats() else {
             return "the daemon does not answer".to_owned();
         };
-        let steady = stats.rules.iter();
-        let steady = steady.filter(|rule| rule.name.starts_with("steady"));
-        let rules: Vec<_> = steady
+        let rules = stats.rules.iter();
+        let steady = rules.filter(|rule| rule.name.starts_with("steady"));
+        let counters: Vec<_> = steady
             .map(|rule| {
                 let output = &rule.outputs[0];
                 let sent = output.sent.packets;
@@ -209,7 +209,7 @@ impl World {
             })
             .collect();
         format!(
-            "received, dropped, sent, dropped: {rules:?}; {:?}",
+            "received, dropped, sent, dropped: {counters:?}; {:?}",
             stats.workers
         )
     }
@@ -227,7 +227,7 @@ impl World {
     /// Each group that a rule asks for is joined once, and no other.
     fn is_as_promised(&self) {
         let stats = self.daemon.stats().unwrap();
-        let wanted = stats.rules.len();
+        let expected = stats.rules.len();
         let mut joined = 0;
         let same = wait::until("the memberships are those of the rules", || {
             let groups = self.chain.relay.read_proc_net("igmp").unwrap_or_default();
@@ -237,9 +237,9 @@ impl World {
                 line.starts_with('\t') && group.ends_with("EF")
             };
             joined = groups.lines().filter(is_relayed).count();
-            joined == wanted
+            joined == expected
         });
-        same.unwrap_or_else(|error| panic!("{error:#}: {joined} for {wanted} rules"));
+        same.unwrap_or_else(|error| panic!("{error:#}: {joined} for {expected} rules"));
     }
 }
 

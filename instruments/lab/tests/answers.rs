@@ -1,5 +1,5 @@
-//! Rules that reflect, with copies from the relay's own addresses: answers by unicast find back to who
-//! asked, also while no daemon runs, and come from the device that gave them.
+//! Rules that reflect, with copies from the relay's own addresses: unicast answers reach the asker, also
+//! while no daemon runs, and come from the device that sent them.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -76,7 +76,7 @@ fn bed(reflectors: usize) -> Bed {
     bed
 }
 
-/// Asks once, of a device in the other network, and says who answered.
+/// Searches once for a device in the other network; returns who answered.
 fn search(bed: &Bed) -> Vec<String> {
     search_from(bed, 0)
 }
@@ -85,9 +85,12 @@ fn search(bed: &Bed) -> Vec<String> {
 fn search_from(bed: &Bed, port: u16) -> Vec<String> {
     let device = Process::start(python(&bed.hosts[1], DEVICE)).unwrap();
     wait::until("the device listens", || device.stdout().contains("listens")).unwrap();
-    let asks = CONTROL_POINT.replace("PORT", &port.to_string());
-    let asks = python(&bed.hosts[0], &asks);
-    let answers = process::run(asks, PATIENCE * 2).unwrap().success().unwrap();
+    let script = CONTROL_POINT.replace("PORT", &port.to_string());
+    let asker = python(&bed.hosts[0], &script);
+    let answers = process::run(asker, PATIENCE * 2)
+        .unwrap()
+        .success()
+        .unwrap();
     answers.lines().map(str::to_owned).collect()
 }
 
@@ -164,15 +167,15 @@ fn broadcasts_go_both_ways_and_are_answered(path: &str) {
     }
 }
 
-/// What policies may be for goes by a socket, which the kernel path has not: there it stays away.
+/// What policies may affect is sent by a socket, which the kernel path lacks: it sends no answers.
 fn answers_never_go_past_an_ipsec_policy(path: &str) {
     let bed = bed(1);
     let relay = &bed.reflectors[0];
-    let policy = |policy: &str| {
+    let policy = |destination: &str| {
         relay.ip("xfrm policy flush").unwrap();
-        if !policy.is_empty() {
-            let policy = format!("xfrm policy add dir out dst {policy} action block");
-            relay.ip(&policy).unwrap();
+        if !destination.is_empty() {
+            let add = format!("xfrm policy add dir out dst {destination} action block");
+            relay.ip(&add).unwrap();
         }
     };
     policy("10.0.0.100");
@@ -202,11 +205,13 @@ fn answers_never_go_past_an_ipsec_policy(path: &str) {
     };
     assert!(!is_answered());
     if path == "kernel" {
-        let told = |rule: &RuleStats| {
+        let is_degraded = |rule: &RuleStats| {
             let why = rule.state_reason.clone().unwrap_or_default();
             rule.state == State::Degraded && why.contains("no answers go back: the IPsec policy")
         };
-        daemons[0].wait_for("games", "that is told", told).unwrap();
+        daemons[0]
+            .wait_for("games", "that is told", is_degraded)
+            .unwrap();
     }
     if path == "userspace" {
         let refused = |rule: &RuleStats| rule.outputs[0].dropped.get("egress_error") == Some(&1);
@@ -244,8 +249,8 @@ fn each_of_two_relays_brings_its_own_answer(path: &str) {
     let is_the_devices = |answer: &String| answer == "10.0.1.100 1900 HTTP/1.1 200 OK";
     assert!(answers.iter().all(is_the_devices), "{answers:?}");
     assert!((1..=2).contains(&answers.len()), "{answers:?}");
-    let answered = |daemon: &Daemon| daemon.rule("ssdp").unwrap().answers.unwrap();
-    let answered: u64 = daemons.iter().map(answered).sum();
+    let count = |daemon: &Daemon| daemon.rule("ssdp").unwrap().answers.unwrap();
+    let answered: u64 = daemons.iter().map(count).sum();
     assert_eq!(answered, answers.len() as u64);
     for daemon in &daemons {
         let received = daemon.rule("ssdp").unwrap().received.packets;
@@ -253,7 +258,7 @@ fn each_of_two_relays_brings_its_own_answer(path: &str) {
     }
 }
 
-/// Whoever asks, the device it asks, and where the question came from there.
+/// An asker, the device it asks, and the address that the question came from there.
 struct Asked {
     asker: UdpSocket,
     answering: UdpSocket,
@@ -283,7 +288,7 @@ impl Asked {
         }
     }
 
-    /// Answers, and says who the asker takes it to be.
+    /// Answers; returns the source address that the asker sees.
     fn answer(&self, text: &[u8]) -> SocketAddr {
         self.answering.send_to(text, self.from).unwrap();
         let mut buffer = [0; 1500];
@@ -311,9 +316,9 @@ fn answers_find_back_while_the_daemon_is_dead_and_after(path: &str) {
 fn answers_find_back_in_ipv6(path: &str) {
     let bed = bed(1);
     let daemons = bed.start(path, &reflecting("ssdp6", "[ff02::c]:1900", ""));
-    let group = "ff02::c".parse().unwrap();
+    let address = "ff02::c".parse().unwrap();
     let index = link::index(bed.host(0)).unwrap();
-    let group = SocketAddrV6::new(group, 1900, 0, index).into();
+    let group = SocketAddrV6::new(address, 1900, 0, index).into();
     let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
     let ends = [at("[fd00:0::100]:0"), at("[fd00:1::100]:1900")];
     let asked = Asked::new(&bed, group, ends);
@@ -321,7 +326,7 @@ fn answers_find_back_in_ipv6(path: &str) {
     assert_eq!(asked.answer(b"here"), ends[1]);
     let rule = daemons[0].settled("ssdp6", 2).unwrap();
     assert_eq!(rule.answers, Some(1));
-    // What nobody asked for stays the relay's.
+    // An answer to no question stays at the relay.
     let (answering, mut elsewhere) = (&asked.answering, asked.from);
     elsewhere.set_port(elsewhere.port() ^ 1);
     answering.send_to(b"nobody asked", elsewhere).unwrap();

@@ -38,7 +38,7 @@ fn two_small_scenarios_deliver_everything_and_add_up() {
     }
 }
 
-/// Alone: at full speed it fills the queue of each core that packets of other tests wait in, too.
+/// Runs alone: at full speed it fills each core's queue, which packets of other tests use too.
 #[test]
 #[ignore = "fills the queues of both cores; run with --ignored and nothing beside it"]
 fn what_the_relay_says_it_sent_of_a_drivers_frames_the_sink_has() {

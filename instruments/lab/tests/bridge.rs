@@ -1,4 +1,4 @@
-//! Snooping bridges: what nobody joins does not arrive, so MCR has to join.
+//! Snooping bridges: only joined groups arrive, so MCR has to join.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -65,11 +65,11 @@ fn nothing_is_sent_by_a_bridge_without_a_port(path: &str) {
     daemon
         .add("cam1", "239.1.1.1%veth1:5001", &["239.10.1.1%br0:6001"])
         .unwrap();
-    let told = |rule: &RuleStats| {
+    let has_no_port = |rule: &RuleStats| {
         let why = rule.outputs[0].reason.as_deref().unwrap_or_default();
         rule.outputs[0].state == State::Down && why.contains("has no port")
     };
-    daemon.wait_for("cam1", "it is told", told).unwrap();
+    daemon.wait_for("cam1", "it is told", has_no_port).unwrap();
     relay.ip("link set veth2 master br0").unwrap();
     let up = |rule: &RuleStats| rule.outputs[0].state == State::Up;
     daemon.wait_for("cam1", "it has a port", up).unwrap();
@@ -110,11 +110,8 @@ fn crosses_two_bridges_to_the_sinks_that_joined(path: &str) {
     daemon
         .add("cam1", "239.1.1.1%veth1:5001", &["239.10.1.1%veth2:6001"])
         .unwrap();
-    let joined = bed.sinks[..2].iter().map(|sink| {
-        let end = (sink, "veth3");
-        Receiver::join(end, ip("239.10.1.1"), 6001).unwrap()
-    });
-    let joined: Vec<_> = joined.collect();
+    let join = |sink| Receiver::join((sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let joined: Vec<_> = bed.sinks[..2].iter().map(join).collect();
     let before = link::statistics((&bed.sinks[2], "veth3")).unwrap().received;
     link::wait_for_member((&bed.left, "br0"), "239.1.1.1").unwrap();
     lab::wait::until("br1 has both members", || {

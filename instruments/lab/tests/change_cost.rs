@@ -26,7 +26,7 @@ const SETTLE: Duration = Duration::from_millis(5);
 /// Until the memory of many rules that were read is given back.
 const CALM: Duration = Duration::from_secs(3);
 
-/// What changes cost among so many rules: medians, in milliseconds.
+/// The cost of changes with so many rules: medians, in milliseconds.
 #[derive(Debug, Serialize)]
 struct Cost {
     rules: u16,
@@ -77,7 +77,7 @@ fn cost(rules: u16) -> Cost {
         let middle = round * (rules / ROUNDS);
         added.push(change(&[], vec![rule(rules, 6001)]));
         replaced.push(change(&[middle], vec![rule(middle, 6002)]));
-        // Once the last rule, once one in the middle, which comes back behind the others.
+        // Once the last rule, once one in the middle, which is then added at the end.
         removed.push(change(&[rules], Vec::new()));
         removed.push(change(&[middle], Vec::new()));
         added.push(change(&[], vec![rule(middle, 6001)]));
@@ -101,7 +101,7 @@ fn cost(rules: u16) -> Cost {
     cost
 }
 
-/// Carries a change out; says what processor time it took the daemon, and how long the answer.
+/// Carries out a change; returns the daemon's processor time and the time until the answer.
 fn timed(daemon: &Daemon, socket: &Path, change: &Transaction) -> (f64, f64) {
     let (before, start) = (processor_time(daemon.id()).unwrap(), Instant::now());
     control::transaction(socket, change).unwrap();

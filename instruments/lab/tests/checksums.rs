@@ -110,8 +110,8 @@ fn zero_stays_zero(path: &str) {
         sender.send(&frame).unwrap();
     }
     let to_group = |frame: &[u8]| frame.get(30..34) == Some([239, 10, 1, 1].as_slice());
-    let seen = wire.receive(PATIENCE, to_group).unwrap().unwrap();
-    assert_eq!(seen.bytes[40..42], [0, 0], "the UDP checksum field");
+    let frame = wire.receive(PATIENCE, to_group).unwrap().unwrap();
+    assert_eq!(frame.bytes[40..42], [0, 0], "the UDP checksum field");
     bed.expect(10, 200);
 }
 

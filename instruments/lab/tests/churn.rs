@@ -1,5 +1,5 @@
-//! Rules that come and go by the hundred beside steady streams, which notice nothing; and what the
-//! daemon holds afterwards.
+//! Hundreds of rules are added and removed while steady streams run, which lose nothing; and the
+//! daemon's resources afterwards.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -17,7 +17,7 @@ use lab::wait;
 
 use crate::faults::Random;
 
-/// Memory that comes and goes with the allocator.
+/// Variation of memory that is due to the allocator.
 const SLACK_KIB: u64 = 4096;
 
 mod short {
@@ -68,7 +68,7 @@ mod full {
     }
 }
 
-/// Makes 100 changes a second for so many seconds beside 20 steady streams.
+/// Makes 100 changes a second for so many seconds while 20 steady streams run.
 fn churn(path: &str, seconds: u64, is_recorded: bool) {
     const PACE: u64 = 100;
     let chain = Chain::plain().unwrap().prepared_for(path).unwrap();
@@ -80,24 +80,24 @@ fn churn(path: &str, seconds: u64, is_recorded: bool) {
     let socket = daemon.socket();
     let start = Instant::now();
     let changes = seconds * PACE;
-    let mut there: Vec<u64> = Vec::new();
+    let mut current: Vec<u64> = Vec::new();
     for number in 0..changes {
         let due = start + Duration::from_millis(number * 1000 / PACE);
         thread::sleep(due.saturating_duration_since(Instant::now()));
         let mut change = Transaction::default();
         match random.below(3) {
-            0 if there.len() > 5 => {
-                let gone = there.swap_remove(random.below(there.len() as u64) as usize);
-                change.remove.push(name(gone));
+            0 if current.len() > 5 => {
+                let removed = current.swap_remove(random.below(current.len() as u64) as usize);
+                change.remove.push(name(removed));
             }
-            1 if !there.is_empty() => {
+            1 if !current.is_empty() => {
                 // Replaces a rule by one with other outputs.
-                let changed = there[random.below(there.len() as u64) as usize];
+                let changed = current[random.below(current.len() as u64) as usize];
                 change.remove.push(name(changed));
                 change.add.push(rule(changed, random.below(250) + 1));
             }
             _ => {
-                there.push(number);
+                current.push(number);
                 change.add.push(rule(number, 1));
             }
         }
@@ -121,11 +121,11 @@ fn churn(path: &str, seconds: u64, is_recorded: bool) {
     account.check_nothing_lost().unwrap();
     let each = account.sent / 20;
     assert!(account.streams.iter().all(|packets| *packets >= each / 2));
-    assert_eq!(daemon.stats().unwrap().rules.len(), 20 + there.len());
+    assert_eq!(daemon.stats().unwrap().rules.len(), 20 + current.len());
     assert!(crate::xdp::is_as_wanted(&daemon, path));
 }
 
-/// Adds, lists, changes and removes so many rules, again and again.
+/// Adds, lists, changes and removes so many rules, in each round.
 fn nothing_grows(count: u64, rounds: usize) {
     let chain = Chain::plain().unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path("kernel")).unwrap();
@@ -165,9 +165,9 @@ fn nothing_grows(count: u64, rounds: usize) {
         );
     }
     println!("{count} rules: {after:?}");
-    // The first rounds fill what is kept on purpose.
+    // The first rounds fill caches.
     let (settled, last) = (&after[rounds / 4..rounds / 2], &after[rounds * 3 / 4..]);
-    // Each by itself: the round that has the least memory is not the one with the fewest descriptors.
+    // Separately: the round with the least memory need not have the fewest descriptors.
     let settled_most = |what: fn(&Usage) -> u64| settled.iter().map(what).max().unwrap();
     let most = settled_most(|usage| usage.memory_kib);
     let least = last.iter().map(|usage| usage.memory_kib).min().unwrap();

@@ -1,5 +1,5 @@
-//! Outputs on demand: real receivers behind a bridge that snoops, and nothing leaves, or is joined, that
-//! none of them listens to.
+//! Outputs on demand: real receivers behind a snooping bridge, and nothing is sent, or joined, without a
+//! listener.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -52,7 +52,7 @@ impl Bed {
     fn new() -> Self {
         let [sender, switch, relay] =
             ["sender", "switch", "relay"].map(|label| Namespace::new(label).unwrap());
-        // Its own questions would answer for the relay's.
+        // The bridge's own queries would replace the relay's.
         let bridge =
             "link add br0 type bridge mcast_snooping 1 mcast_igmp_version 3 mcast_mld_version 2";
         switch.ip(bridge).unwrap();
@@ -138,14 +138,14 @@ impl Bed {
     }
 }
 
-/// What is sent on and on.
+/// A continuous stream.
 struct Stream {
     stop: Arc<AtomicBool>,
     work: Option<JoinHandle<u64>>,
 }
 
 impl Stream {
-    /// Ends it; says how many packets were sent to each group.
+    /// Ends it; returns how many packets were sent to each group.
     fn end(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.work.take().unwrap().join().unwrap()
@@ -163,15 +163,14 @@ fn wants(count: u64) -> impl FnMut(&RuleStats) -> bool {
 }
 
 fn listeners(daemon: &Daemon, rule: &str) -> Vec<ListenerStats> {
-    let shown = daemon.mcr(&["show", rule, "--json"]).unwrap();
-    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let text = daemon.mcr(&["show", rule, "--json"]).unwrap();
+    let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
     serde_json::from_value(shown["listeners"].clone()).unwrap()
 }
 
 fn standing(daemon: &Daemon, protocol: &str) -> DemandStats {
-    let links = daemon.stats().unwrap().demand.into_iter();
-    let mut links = links.filter(|link| link.protocol == protocol);
-    links.next().unwrap()
+    let mut links = daemon.stats().unwrap().demand.into_iter();
+    links.find(|link| link.protocol == protocol).unwrap()
 }
 
 fn a_range_pulls_what_is_listened_to(path: &str) {
@@ -192,11 +191,11 @@ fn a_range_pulls_what_is_listened_to(path: &str) {
     ]
     .map(|(receiver, group)| bed.join(receiver, group));
     for sink in &sinks {
-        let came = sink
+        let datagram = sink
             .receive(PATIENCE)
             .unwrap()
             .expect("what is listened to comes");
-        assert_eq!(came.from.ip(), ip("10.0.1.1"));
+        assert_eq!(datagram.from.ip(), ip("10.0.1.1"));
     }
     assert_eq!(bed.pulled(), ["239.1.1.1", "239.1.1.2", "239.1.1.3"]);
     let rule = daemon.wait_for("tv", "three are wanted", wants(3)).unwrap();
@@ -205,8 +204,8 @@ fn a_range_pulls_what_is_listened_to(path: &str) {
         rule.inputs[0].joined && rule.outputs[0].dropped["not_wanted"] > 0,
         "{rule:?}"
     );
-    let known = listeners(&daemon, "tv");
-    let known: Vec<(&str, &str, &str)> = known
+    let listeners = listeners(&daemon, "tv");
+    let summary: Vec<(&str, &str, &str)> = listeners
         .iter()
         .map(|host| {
             (
@@ -217,7 +216,7 @@ fn a_range_pulls_what_is_listened_to(path: &str) {
         })
         .collect();
     assert_eq!(
-        known,
+        summary,
         [
             ("239.9.9.1", "10.0.1.101", "igmpv3"),
             ("239.9.9.2", "10.0.1.101", "igmpv3"),
@@ -231,8 +230,11 @@ fn a_range_pulls_what_is_listened_to(path: &str) {
     assert_eq!((rule.word(), rule.state), ("idle", State::Up));
     wait::until("nothing is pulled", || bed.pulled().is_empty()).unwrap();
     daemon.settled("tv", rule.received.packets).unwrap();
-    let told = daemon.mcr(&["status"]).unwrap();
-    assert!(told.contains("1 idle") && !told.contains("tv:"), "{told}");
+    let status = daemon.mcr(&["status"]).unwrap();
+    assert!(
+        status.contains("1 idle") && !status.contains("tv:"),
+        "{status}"
+    );
 }
 
 fn a_group_ends_when_its_last_receiver_has_left(path: &str) {
@@ -251,7 +253,7 @@ fn a_group_ends_when_its_last_receiver_has_left(path: &str) {
             rule.outputs[0].members == Some(2)
         })
         .unwrap();
-    // Who listens is known before the output follows.
+    // Listeners are registered before the output follows.
     daemon.wait_for("tv", "it is wanted", wants(1)).unwrap();
     let [first, second] = sinks;
     drop(first);
@@ -260,14 +262,14 @@ fn a_group_ends_when_its_last_receiver_has_left(path: &str) {
             rule.outputs[0].members == Some(1)
         })
         .unwrap();
-    let left = Instant::now();
+    let last_left = Instant::now();
     drop(second);
     daemon.wait_for("tv", "nobody is left", wants(0)).unwrap();
-    // Two questions, a second apart, and a second to answer the last.
+    // Two queries, a second apart, and a second to answer the last.
     assert!(
-        left.elapsed() > Duration::from_millis(1500),
+        last_left.elapsed() > Duration::from_millis(1500),
         "{:?}",
-        left.elapsed()
+        last_left.elapsed()
     );
     wait::until("the group is left", || bed.pulled().is_empty()).unwrap();
 }
@@ -322,7 +324,7 @@ fn an_interface_made_anew_is_listened_on(path: &str) {
     bed.switch.ip("link set again master br0").unwrap();
     bed.number((&bed.relay, "eth1"), 1, 1);
     let stream = bed.stream("10.0.0.2", &["239.1.1.1"]);
-    // Who listens is asked again.
+    // Listeners are queried again.
     wait::until_within(Duration::from_secs(30), "it comes again", || {
         sink.receive(Duration::from_millis(100)).unwrap().is_some()
     })
@@ -347,8 +349,8 @@ fn members_are_served_while_the_daemon_is_dead_and_by_the_next_one() {
     let mut numbers = Vec::new();
     let mut take = |count| {
         for _ in 0..count {
-            let came = sink.receive(PATIENCE).unwrap().expect("the stream goes on");
-            numbers.push(socket::number(&came.payload).unwrap());
+            let datagram = sink.receive(PATIENCE).unwrap().expect("the stream goes on");
+            numbers.push(socket::number(&datagram.payload).unwrap());
         }
     };
     take(100);
@@ -357,7 +359,7 @@ fn members_are_served_while_the_daemon_is_dead_and_by_the_next_one() {
     daemon.start_again().unwrap();
     assert_eq!(bed.pulled(), ["239.1.1.1"]);
     take(300);
-    // Hosts are known again once they have answered.
+    // Hosts are registered again once they have answered.
     daemon
         .wait_for("tv", "the host has answered", |rule| {
             rule.outputs[0].members == Some(1)
@@ -388,7 +390,7 @@ fn the_lower_address_asks() {
     })
     .unwrap();
     assert!(standing(&low, "igmp").is_querier);
-    // Both hear who listens, and who leaves when the other one asks.
+    // Both receive reports of listeners, and of leaves when the other one queries.
     let sink = bed.join(0, "239.9.9.1");
     for daemon in [&low, &high] {
         daemon.wait_for("tv", "one is wanted", wants(1)).unwrap();
@@ -452,7 +454,7 @@ fn what_lingers_stays_joined_after_the_last_host_left() {
     drop(sink);
     daemon.wait_for("tv", "none is wanted", wants(0)).unwrap();
     assert_eq!(bed.pulled(), ["239.1.1.1"], "it lingers");
-    // Who comes back finds it joined, and it lingers anew.
+    // A host that returns finds it joined, and it lingers again.
     let sink = bed.join(0, "239.9.9.1");
     daemon
         .wait_for("tv", "one is wanted again", wants(1))

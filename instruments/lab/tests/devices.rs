@@ -56,7 +56,7 @@ fn relay_ten(chain: &Chain, path: &str, output: &str, sink: &Receiver, source: &
     daemon.settled("cam1", 10).unwrap();
 }
 
-/// Of two outputs, as the kernel path sends the last by a redirect, which tells nothing.
+/// With two outputs, as the kernel path sends the last by a redirect, which reports nothing.
 fn counts_what_the_queue_of_a_device_refuses(path: &str) {
     let bed = Bed::new(path).unwrap();
     let outputs = ["239.10.2.1%veth2:6001", "239.10.2.2%veth2:6002"];
@@ -77,7 +77,7 @@ fn counts_what_the_queue_of_a_device_refuses(path: &str) {
     bed.relay(20, 200).unwrap();
 }
 
-/// A remote, or what `bridge fdb` says of groups.
+/// A remote, or what `bridge fdb` lists for groups.
 fn a_tunnel_without_a_remote_is_down_until_it_has_one(path: &str) {
     let chain = Chain::plain().unwrap();
     let relay = &chain.relay;
@@ -148,7 +148,7 @@ fn a_tunnel_without_a_remote_is_down_until_it_has_one(path: &str) {
     stand(State::Down);
 }
 
-/// A tunnel without a route to its other end, say: nothing tells but the device's own counters.
+/// For example, a tunnel without a route to its other end: only the device's own counters show it.
 fn an_output_whose_device_drops_everything_is_degraded(path: &str) {
     let chain = Chain::plain().unwrap();
     let relay = &chain.relay;
@@ -281,7 +281,7 @@ fn comes_in_through_a_vxlan(path: &str) {
     daemon.settled("cam1", 10).unwrap();
 }
 
-/// A veth that chains what it receives: GRO needs NAPI, and packets that come in one poll.
+/// A veth that chains what it receives: GRO needs NAPI, and packets that arrive in one poll.
 fn chaining() -> Chain {
     let chain = Chain::plain().unwrap();
     link::features((&chain.sender, "veth0"), "tso off tx-udp-segmentation off").unwrap();
@@ -303,7 +303,7 @@ fn rx_gro_list_keeps_a_rule_from_the_kernel_path() {
         "{}",
         rule.path_reason
     );
-    // The remedy helps by itself.
+    // The remedy suffices.
     link::features((&chain.relay, "veth1"), "rx-gro-list off").unwrap();
     daemon
         .wait_for("cam1", "the rule is up", |rule| rule.state == State::Up)

@@ -1,5 +1,5 @@
-//! Inputs that stand by for each other: which is relayed, when another takes over, and that nothing of
-//! MCR need run for it.
+//! Standby inputs: which one is relayed, when another takes over, and that it works without any process
+//! of MCR.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -22,7 +22,7 @@ const B: &str = "239.1.1.2%veth1:5001";
 const C: &str = "239.1.1.3%veth1:5001";
 const GROUPS: [&str; 3] = ["239.1.1.1", "239.1.1.2", "239.1.1.3"];
 const SIZE: usize = 100;
-/// Between two packets of a line.
+/// Time between two packets of a leg.
 const STEP: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -46,7 +46,7 @@ fn rule(inputs: &[&str], failover: &str) -> String {
     )
 }
 
-/// A packet each step on each line that is switched on; its number says line and place.
+/// A packet each step on each leg that is on; its number encodes leg and step.
 struct Lines<'a> {
     on: [AtomicBool; 3],
     sent: [AtomicU64; 3],
@@ -68,7 +68,7 @@ impl<'a> Lines<'a> {
         self.on[line].store(on, Ordering::SeqCst);
     }
 
-    /// Sends until it is ended.
+    /// Sends until it is stopped.
     fn run(&self) {
         let start = Instant::now();
         for step in 0.. {
@@ -103,13 +103,13 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Waits for packets of one line and nothing else but what is left of others.
+/// Waits for packets of one leg and nothing else, after remaining ones of others.
 fn follow(sink: &Receiver, line: u64) {
     let deadline = Instant::now() + PATIENCE;
     let mut in_a_row = 0;
     while in_a_row < 50 {
-        let got = sink.receive(Duration::from_millis(500)).unwrap();
-        let from = got.map(|got| number(&got.payload).unwrap() >> 32);
+        let datagram = sink.receive(Duration::from_millis(500)).unwrap();
+        let from = datagram.map(|datagram| number(&datagram.payload).unwrap() >> 32);
         in_a_row = if from == Some(line) { in_a_row + 1 } else { 0 };
         assert!(Instant::now() < deadline, "line {line} is not relayed");
     }
@@ -122,7 +122,7 @@ fn active(daemon: &Daemon, line: &str, switches: u64) -> RuleStats {
     daemon.wait_for("news", &what, is_so).unwrap()
 }
 
-/// What came is what left and what stood by.
+/// Received packets are those sent and those dropped on standby.
 fn assert_law(rule: &RuleStats) {
     let standby: u64 = rule
         .inputs
@@ -152,10 +152,10 @@ fn a_silent_input_is_relieved_and_comes_back_when_it_is_steady(path: &str) {
         active(&daemon, A, 0);
         lines.set(0, false);
         follow(&sink, 1);
-        let rule = daemon.wait_for("news", "the silent input", |rule| {
-            rule.state == State::Degraded
-        });
-        let rule = rule.unwrap();
+        let is_degraded = |rule: &RuleStats| rule.state == State::Degraded;
+        let rule = daemon
+            .wait_for("news", "the silent input", is_degraded)
+            .unwrap();
         assert_eq!(rule.active.as_deref(), Some(B));
         let reason = rule.state_reason.as_deref();
         assert_eq!(reason, Some("input 239.1.1.1%veth1:5001 is silent"));
@@ -167,10 +167,10 @@ fn a_silent_input_is_relieved_and_comes_back_when_it_is_steady(path: &str) {
         daemon
             .wait_for("news", "both inputs", |rule| rule.state == State::Up)
             .unwrap();
-        let told = |kind: &str| daemon.log().matches(&format!("event=\"{kind}\"")).count();
-        wait::until("both switches are told", || told("input_switched") == 2).unwrap();
-        assert_eq!((told("line_down"), told("line_up")), (1, 1));
-        assert_eq!(told("drops_began"), 0);
+        let events = |kind: &str| daemon.log().matches(&format!("event=\"{kind}\"")).count();
+        wait::until("both switches are told", || events("input_switched") == 2).unwrap();
+        assert_eq!((events("line_down"), events("line_up")), (1, 1));
+        assert_eq!(events("drops_began"), 0);
     });
     let sent = lines.sent.each_ref().map(|n| n.load(Ordering::SeqCst));
     let rule = daemon.settled("news", sent.iter().sum()).unwrap();
@@ -196,7 +196,7 @@ fn the_choice_outlives_the_daemon(path: &str) {
     lines.during(|| {
         follow(&sink, 0);
         daemon.kill().unwrap();
-        // Nobody looks on.
+        // No daemon observes this.
         lines.set(0, false);
         follow(&sink, 1);
         lines.set(0, true);
@@ -220,15 +220,15 @@ fn another_input_is_relayed_on_demand(path: &str) {
         daemon.mcr(&["switch", "news", B]).unwrap();
         follow(&sink, 1);
         active(&daemon, B, 1);
-        // The first has been steady all the time, and counts from the switch on.
+        // The first has been steady all the time; its time counts from the switch.
         follow(&sink, 0);
         active(&daemon, A, 2);
     });
     let refused = daemon.client(&["switch", "news", C]).unwrap();
-    let said = &refused.stderr;
+    let error = &refused.stderr;
     assert!(
-        said.contains("no input 239.1.1.3%veth1:5001; it has"),
-        "{said}"
+        error.contains("no input 239.1.1.3%veth1:5001; it has"),
+        "{error}"
     );
     let refused = daemon.client(&["switch", "old", B]).unwrap();
     assert_eq!(refused.status.code(), Some(3));
@@ -244,11 +244,11 @@ fn inputs_come_and_go_while_one_is_relayed(path: &str) {
     lines.during(|| {
         follow(&sink, 1);
         active(&daemon, B, 1);
-        // Another order, and another input in front, change nothing of what is relayed.
+        // Another order, and another input in front, do not change which is relayed.
         daemon.apply(&rule(&[C, A, B], "\"300ms\"")).unwrap();
         follow(&sink, 1);
         active(&daemon, B, 1);
-        // The one that is relayed goes: another that delivers is relayed at once.
+        // The relayed one is removed: another that delivers is relayed at once.
         daemon.apply(&rule(&[A, C], "\"300ms\"")).unwrap();
         follow(&sink, 2);
         assert_eq!(daemon.rule("news").unwrap().active.as_deref(), Some(C));
@@ -260,14 +260,14 @@ fn inputs_come_and_go_while_one_is_relayed(path: &str) {
         let mut seen = [false; 3];
         let deadline = Instant::now() + PATIENCE;
         while !(seen[0] && seen[2]) {
-            let got = sink.receive(Duration::from_secs(1)).unwrap().unwrap();
-            seen[(number(&got.payload).unwrap() >> 32) as usize] = true;
+            let datagram = sink.receive(Duration::from_secs(1)).unwrap().unwrap();
+            seen[(number(&datagram.payload).unwrap() >> 32) as usize] = true;
             assert!(Instant::now() < deadline);
         }
     });
 }
 
-/// A third of the first line's packets come, without a silence that is long enough.
+/// A third of the first leg's packets arrive, without a silence that is long enough.
 fn an_input_with_trouble_is_left_for_one_that_is_well(path: &str) {
     let chain = Chain::plain().unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
@@ -305,18 +305,21 @@ fn a_failover_that_cannot_be_is_refused_by_name(path: &str) {
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
         refused.stderr
     };
-    let said = refused(&["--failover", "200ms"]);
-    assert!(said.contains("has one input; give a second one"), "{said}");
-    let said = refused(&["--input", B, "--failover", "on=degraded"]);
-    assert!(said.contains("goes by the rule's health"), "{said}");
-    let range = "239.1.2.0/24%veth1:5001";
-    let said = refused(&["--input", range, "--failover", "200ms"]);
+    let error = refused(&["--failover", "200ms"]);
     assert!(
-        said.contains("239.1.2.0/24%veth1:5001 may be several streams"),
-        "{said}"
+        error.contains("has one input; give a second one"),
+        "{error}"
     );
-    let said = refused(&["--input", B, "--failover", "silence=2"]);
-    assert!(said.contains("give a time from 1ms to 1m"), "{said}");
+    let error = refused(&["--input", B, "--failover", "on=degraded"]);
+    assert!(error.contains("goes by the rule's health"), "{error}");
+    let range = "239.1.2.0/24%veth1:5001";
+    let error = refused(&["--input", range, "--failover", "200ms"]);
+    assert!(
+        error.contains("239.1.2.0/24%veth1:5001 may be several streams"),
+        "{error}"
+    );
+    let error = refused(&["--input", B, "--failover", "silence=2"]);
+    assert!(error.contains("give a time from 1ms to 1m"), "{error}");
     daemon
         .mcr(&[
             "add",

@@ -11,8 +11,8 @@ use lab::topology::Chain;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Copies under way at once. The sink's backlog holds 1,000 (`net.core.netdev_max_backlog`), and a
-/// busy machine lets it fill; what is lost there says nothing of the relay.
+/// Copies in flight at once. The sink's backlog holds 1,000 (`net.core.netdev_max_backlog`) and fills
+/// on a busy machine; a loss there is not the relay's.
 const WINDOW: u64 = 400;
 
 lab::on_both_paths!(one_to_fifty, one_to_two_hundred);
@@ -31,11 +31,11 @@ fn one_to(path: &str, outputs: u8, packets: u64) {
     let groups: Vec<IpAddr> = (1..=outputs)
         .map(|number| Ipv4Addr::new(239, 10, 1, number).into())
         .collect();
-    let written = groups.iter().map(|group| format!("{group}%veth2:6001"));
-    let written: Vec<String> = written.collect();
-    let written: Vec<&str> = written.iter().map(String::as_str).collect();
+    let output = |group: &IpAddr| format!("{group}%veth2:6001");
+    let texts: Vec<String> = groups.iter().map(output).collect();
+    let destinations: Vec<&str> = texts.iter().map(String::as_str).collect();
     daemon
-        .add("wide", "239.1.1.1%veth1:5001", &written)
+        .add("wide", "239.1.1.1%veth1:5001", &destinations)
         .unwrap();
     let end = (&chain.sink, "veth3");
     let receivers: Vec<_> = groups

@@ -1,4 +1,4 @@
-//! Which hooks of the packet filter see what is relayed, as docs/trouble.md says.
+//! Which hooks of the packet filter see what is relayed, as docs/trouble.md documents.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 

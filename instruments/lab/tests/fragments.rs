@@ -1,4 +1,4 @@
-//! Fragments: relayed when they come, made where a rule allows it.
+//! Fragments: relayed when received, made where a rule allows it.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -78,7 +78,7 @@ fn fragments_behind_whose_header_are_options_are_whole_at_the_sink(path: &str) {
     assert_eq!(udp_counters(&chain.sink).unwrap().bad_checksums, 0);
 }
 
-/// Sends fragments as a network may bring them; the sink's own stack has to make datagrams of them.
+/// Sends fragments as a network may deliver them; the sink's own stack has to reassemble them.
 fn relay_in_any_order(daemon: &Daemon, chain: &Chain, sink: &Receiver, from: &str, to: &str) {
     let wire = FrameSender::open((&chain.sender, "veth0")).unwrap();
     let orders: [(&str, [usize; 4]); 4] = [
@@ -99,8 +99,8 @@ fn relay_in_any_order(daemon: &Daemon, chain: &Chain, sink: &Receiver, from: &st
         for at in order {
             wire.send(&pieces[at]).unwrap();
         }
-        let whole = sink.expect_these(number..number + 1, PATIENCE);
-        whole.unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        let received = sink.expect_these(number..number + 1, PATIENCE);
+        received.unwrap_or_else(|error| panic!("{name}: {error:#}"));
     }
     assert_eq!(udp_counters(&chain.sink).unwrap().bad_checksums, 0);
     let rule = daemon.settled(RULE, 16).unwrap();
@@ -171,7 +171,7 @@ fn a_rule_that_allows_it_fragments_for_a_smaller_mtu() {
     let rule = bed.daemon.settled(RULE, 25).unwrap();
     assert_eq!(rule.outputs[0].dropped["too_big"], 5);
 
-    // What comes in fragments already is cut once more where that is needed.
+    // Received fragments are fragmented again where needed.
     bed.relay(20, 4000).unwrap();
     let counters = udp_counters(&bed.chain.sink).unwrap();
     assert_eq!(counters.bad_checksums, 0);

@@ -1,4 +1,4 @@
-//! A full `/run`: no change is lost without a word.
+//! A full `/run`: no change is lost silently.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -11,9 +11,9 @@ use lab::topology::Chain;
 use lab::wait;
 use serde_json::Value;
 
-const KEPT: u16 = 100;
+const INITIAL: u16 = 100;
 
-/// A daemon whose `/run/mcr` is a small file system of its own.
+/// A daemon whose `/run/mcr` is a separate small file system.
 struct Bed {
     daemon: Daemon,
     _chain: Chain,
@@ -55,16 +55,16 @@ impl Bed {
     fn fill(&self) {
         let mut file = File::create(self.run().join("filler")).unwrap();
         while file.write_all(&[0; 512]).is_ok() {}
-        // To the last page: what is there has no room left either.
+        // To the last page: existing files cannot grow either.
         let directory = self.run().join(self.daemon.instance());
         assert!(directory.join("running.json").exists());
     }
 
-    /// The rules that the next daemon would begin with after a crash.
+    /// The rules that the next daemon would start with after a crash.
     fn written(&self) -> Vec<String> {
         let directory = self.run().join(self.daemon.instance());
-        let snapshot = fs::read(directory.join("running.json")).unwrap();
-        let snapshot: Value = serde_json::from_slice(&snapshot).unwrap();
+        let bytes = fs::read(directory.join("running.json")).unwrap();
+        let snapshot: Value = serde_json::from_slice(&bytes).unwrap();
         let mut names: Vec<String> = snapshot["rules"]
             .as_array()
             .unwrap()
@@ -76,10 +76,10 @@ impl Bed {
         for line in lines.filter(|line| line.ends_with('\n')) {
             let edit: Value = serde_json::from_str(line).unwrap();
             let number = |key: &str| edit[key].as_u64().unwrap() as usize;
-            let come = edit["rules"].as_array().unwrap().iter();
-            let come = come.map(|rule| rule["name"].as_str().unwrap().to_owned());
-            let place = number("at")..number("at") + number("gone");
-            names.splice(place, come);
+            let rules = edit["rules"].as_array().unwrap().iter();
+            let added = rules.map(|rule| rule["name"].as_str().unwrap().to_owned());
+            let replaced = number("at")..number("at") + number("gone");
+            names.splice(replaced, added);
         }
         names
     }
@@ -97,37 +97,37 @@ impl Bed {
 #[test]
 fn a_change_that_cannot_be_written_down_is_refused() {
     let bed = Bed::new(&[]);
-    for number in 0..KEPT {
+    for number in 0..INITIAL {
         assert!(bed.add(number).status.success());
     }
     bed.fill();
     let mut refused = 0;
-    for number in KEPT..2 * KEPT {
+    for number in INITIAL..2 * INITIAL {
         let finished = bed.add(number);
-        let said = &finished.stderr;
+        let error = &finished.stderr;
         refused += u16::from(!finished.status.success());
         assert!(
-            finished.status.success() || said.contains("nothing was changed"),
-            "{said}"
+            finished.status.success() || error.contains("nothing was changed"),
+            "{error}"
         );
         assert_eq!(bed.written(), bed.running(), "what was answered is kept");
     }
     assert!(refused > 0, "there was room for all");
     assert_eq!(bed.status()["state"], "up");
     fs::remove_file(bed.run().join("filler")).unwrap();
-    assert!(bed.add(2 * KEPT).status.success(), "there is room again");
+    assert!(bed.add(2 * INITIAL).status.success(), "there is room again");
     assert_eq!(bed.written(), bed.running());
 }
 
 #[test]
 fn a_change_that_cannot_be_written_down_warns_where_that_is_wanted() {
     let bed = Bed::new(&["--on-full", "warn"]);
-    for number in 0..KEPT {
+    for number in 0..INITIAL {
         assert!(bed.add(number).status.success());
     }
     bed.fill();
     let mut warned = None;
-    for number in KEPT..2 * KEPT {
+    for number in INITIAL..2 * INITIAL {
         let finished = bed.add(number);
         let change: Value = serde_json::from_str(&finished.stdout).unwrap();
         let warnings = change["warnings"].to_string();

@@ -1,8 +1,8 @@
-//! What becomes of packets, counters and memberships while processes of MCR die: through a snooping
-//! bridge that prunes a port at the first leave, nothing on the kernel path is lost.
+//! Packets, counters and memberships while processes of MCR die: behind a snooping bridge that prunes
+//! a port at the first leave, the kernel path loses nothing.
 //!
 //! Each test has a short form and, for `make hitless`, a full one: 20 rounds at 300,000 packets a
-//! second, whose results go into the reliability table.
+//! second, whose results are recorded in the reliability table.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -153,7 +153,7 @@ fn killed_amid_transactions(form: Form) {
         // Closes in on the moment at which the maps are written, for each direction: they are when
         // an earlier kill leaves nothing of the change and a later one all of it.
         let mut windows = [(0.0, 1.0); 2];
-        let mut whole = [Duration::ZERO; 2];
+        let mut longest = [Duration::ZERO; 2];
         for round in 0..form.rounds {
             let then = (round % 2) as usize;
             let now = 1 - then;
@@ -161,14 +161,14 @@ fn killed_amid_transactions(form: Form) {
             daemon
                 .mcr(&["apply", files[now].to_str().unwrap()])
                 .unwrap();
-            whole[now] = start.elapsed().max(whole[now]);
-            if whole[then].is_zero() {
-                whole[then] = whole[now];
+            longest[now] = start.elapsed().max(longest[now]);
+            if longest[then].is_zero() {
+                longest[then] = longest[now];
             }
             let (early, late) = windows[then];
             let share = early + (late - early) * random.below(1000) as f64 / 1000.0;
             let apply = apply(daemon, &files[then]);
-            thread::sleep(whole[then].mul_f64(share));
+            thread::sleep(longest[then].mul_f64(share));
             daemon.kill().unwrap();
             apply.wait(PATIENCE).unwrap();
             daemon.start_again().unwrap();
@@ -184,7 +184,7 @@ fn killed_amid_transactions(form: Form) {
             } else {
                 (1, 1 + more)
             };
-            // Counters are taken before routes are put in, and given back after they are taken out.
+            // Counters are allocated before routes are inserted, and freed after routes are removed.
             if loose > 0 {
                 half += 1;
             } else if found == before {
@@ -338,7 +338,7 @@ impl Stage {
         assert!(crate::xdp::is_as_wanted(&ended.daemon, path));
     }
 
-    /// Each packet arrives; counters start anew.
+    /// Each packet arrives; counters start at zero.
     fn loses_nothing_but_counters(self, fault: &str, faults: impl FnOnce(&mut Daemon)) {
         let (_ended, account) = self.hold_against(fault, faults);
         account.check_nothing_lost().unwrap();
@@ -348,7 +348,7 @@ impl Stage {
     fn costs_less_than_300_ms(self, fault: &str, faults: impl FnOnce(&mut Daemon)) {
         let form = self.form;
         let (ended, account) = self.hold_against(fault, faults);
-        // The short form runs beside everything else on the machine: it finds what never comes back.
+        // The short form runs on a busy machine: it finds only what never recovers.
         let tenths = if form.is_recorded { 3 } else { 50 };
         let allowed = u64::from(form.rate) * tenths / 10 * u64::from(form.rounds);
         assert!(account.unexplained() < allowed, "{account:?}");
@@ -409,8 +409,8 @@ impl Stage {
         })
         .unwrap();
         let probe = format!("({LEAVES}) && igmp.maddr == 239.9.9.9");
-        let seen = control.finish().unwrap().count(&probe).unwrap();
-        assert!(seen > 0, "the capture is blind to leaves");
+        let leaves = control.finish().unwrap().count(&probe).unwrap();
+        assert!(leaves > 0, "the capture is blind to leaves");
         let ended = Ended {
             daemon,
             _chain: chain,

@@ -59,7 +59,7 @@ fn good(number: u64) -> Vec<u8> {
     Craft::new(source, destination, socket::payload(number, 100)).frame()
 }
 
-/// A good frame with `bytes` written over it at `at`, its IPv4 header checksum made right again.
+/// A valid frame with `bytes` written over it at `at` and its IPv4 header checksum recomputed.
 fn with(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = good(0);
     frame[at..at + bytes.len()].copy_from_slice(bytes);
@@ -68,9 +68,9 @@ fn with(at: usize, bytes: &[u8]) -> Vec<u8> {
     let sum: u32 = words
         .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
         .sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    frame[IP + 10..IP + 12].copy_from_slice(&sum.to_be_bytes());
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
+    frame[IP + 10..IP + 12].copy_from_slice(&checksum.to_be_bytes());
     frame
 }
 
@@ -197,7 +197,7 @@ fn floods_cost_a_stream_nothing_and_the_daemon_no_memory(path: &str) {
     const ROUNDS: u64 = 30;
     const EACH: u64 = 100;
     let bed = bed(path);
-    // Whoever sends to this one is relayed: each sender is a new flow.
+    // Any sender to this one is relayed: each is a new flow.
     bed.daemon
         .add("crowd", "239.1.1.2%veth1:5002", &["239.10.1.2%veth2:6002"])
         .unwrap();
@@ -214,14 +214,14 @@ fn floods_cost_a_stream_nothing_and_the_daemon_no_memory(path: &str) {
                 bed.wire.send(&frame).unwrap();
             }
             for _ in 0..2 {
-                let sender = Ipv4Addr::from_bits(0x0b00_0000 | random() as u32 & 0xff_ffff);
-                let sender = SocketAddr::new(sender.into(), random() as u16 | 1);
+                let address = Ipv4Addr::from_bits(0x0b00_0000 | random() as u32 & 0xff_ffff);
+                let sender = SocketAddr::new(address.into(), random() as u16 | 1);
                 bed.wire
                     .send(&Craft::new(sender, crowd, vec![0; 100]).frame())
                     .unwrap();
             }
             for piece in [0x2000, 0x2000 | 13, 13, 0x1fff] {
-                // First pieces of datagrams that never get whole, and others of none at all.
+                // First fragments of datagrams that never complete, and other fragments without a first one.
                 let mut craft = Craft::new(SocketAddr::new(ip("10.0.0.9"), 9), crowd, vec![0; 96]);
                 (craft.id, craft.fragment) = (random() as u16, piece);
                 bed.wire.send(&craft.frame()).unwrap();

@@ -1,5 +1,5 @@
-//! Clients that mean no good: a good one is answered throughout, streams lose nothing, memory and
-//! descriptors stay bounded and come back.
+//! Hostile clients: a good client is answered throughout, streams lose nothing, memory and descriptors
+//! stay bounded and are released.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -25,8 +25,8 @@ use lab::wait;
 /// What a good client is promised is a second. Where others compile meanwhile it gets as long as
 /// silent clients are waited for: longer, and these have held it up.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Megabytes that hostile clients may make the daemon take: one body of the largest size, what it
-/// is read into, and what hundreds of connections are answered.
+/// Megabytes that hostile clients may cost the daemon: one body of the largest size, its parsed form,
+/// and the answers of hundreds of connections.
 const GROWTH_MB: u64 = 512;
 const RULE: &str =
     r#"{"name":"x","input":"239.1.9.9%veth1:5009","outputs":["239.10.9.9%veth2:6009"]}"#;
@@ -81,7 +81,7 @@ fn size(pid: u32) -> (u64, usize) {
     )
 }
 
-/// Ends what runs beside an attack, also where the attack fails its test.
+/// Ends what runs during an attack, also if the attack fails its test.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -90,8 +90,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Asks again and again while `attack` lasts, as a process of its own; hands back the longest wait for
-/// an answer.
+/// Sends requests from a separate process for as long as `attack` runs; returns the longest wait for an
+/// answer.
 fn answered_during(socket: &Path, attack: impl FnOnce()) -> Duration {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn bed() -> Bed {
     }
 }
 
-/// Runs the attack beside a stream and a good client, and looks at what is left of it.
+/// Runs the attack during a stream and a good client's requests, and checks what it leaves behind.
 fn survives(name: &str, attack: impl FnOnce(&Bed)) {
     let bed = bed();
     let pid = bed.daemon.id();
@@ -200,10 +200,10 @@ fn survives(name: &str, attack: impl FnOnce(&Bed)) {
 fn requests_cut_short_at_every_byte() {
     survives("cut short", |bed| {
         let body = format!(r#"{{"rules":[{RULE}]}}"#);
-        let whole = request("POST /v1/rules", &body);
-        for end in 0..whole.len() {
+        let complete = request("POST /v1/rules", &body);
+        for end in 0..complete.len() {
             let mut stream = connect(&bed.socket);
-            stream.write_all(&whole[..end]).unwrap();
+            stream.write_all(&complete[..end]).unwrap();
         }
         assert_eq!(
             bed.daemon.stats().unwrap().rules.len(),
@@ -234,10 +234,10 @@ fn thousands_of_connections_at_once() {
         thread::scope(|scope| {
             for part in 0..4 {
                 scope.spawn(move || {
-                    let mut held = Vec::new();
+                    let mut open = Vec::new();
                     for number in 0..750 {
                         let mut stream = connect(&bed.socket);
-                        // Some say nothing, some begin, some ask and do not listen.
+                        // Some send nothing, some begin a request, some do not read the answer.
                         let words: &[u8] = match (number + part) % 3 {
                             0 => b"",
                             1 => b"GET /v1/st",
@@ -245,7 +245,7 @@ fn thousands_of_connections_at_once() {
                         };
                         // The daemon may have closed it already to make room.
                         let _ = stream.write_all(words);
-                        held.push(stream);
+                        open.push(stream);
                     }
                 });
             }
@@ -267,7 +267,7 @@ fn huge_requests() {
         assert!(!answer.contains(" 200 "), "{answer}");
         thread::scope(|scope| {
             for _ in 0..8 {
-                // As large as it may be, of more rules than anybody has, all of them wrong.
+                // Of the largest size, with an unrealistic number of rules, all of them invalid.
                 scope.spawn(|| {
                     let rules = r#"{"name":"","outputs":[]},"#.repeat(1_000_000);
                     let body = format!(r#"{{"rules":[{}]}}"#, rules.trim_end_matches(','));
@@ -291,7 +291,7 @@ fn huge_requests() {
 #[test]
 fn readers_that_do_not_read() {
     survives("no reading", |bed| {
-        let mut held = Vec::new();
+        let mut open = Vec::new();
         for number in 0..300 {
             let mut stream = connect(&bed.socket);
             let ask: &[u8] = match number % 3 {
@@ -301,7 +301,7 @@ fn readers_that_do_not_read() {
             };
             // Pipelined: the daemon answers the next only when the last was taken.
             let _ = stream.write_all(&ask.repeat(100));
-            held.push(stream);
+            open.push(stream);
         }
         for _ in 0..50 {
             let body = format!(r#"{{"rules":[{RULE}]}}"#);
@@ -334,8 +334,8 @@ fn bad_requests_are_refused_by_name() {
             (b"POST /v1/rules HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}".to_vec(), "400"),
         ] {
             let answer = exchange(&bed.socket, &bytes);
-            let shown = bytes.escape_ascii().to_string();
-            let shown = &shown[..shown.len().min(100)];
+            let escaped = bytes.escape_ascii().to_string();
+            let shown = &escaped[..escaped.len().min(100)];
             assert!(
                 answer.starts_with(&format!("HTTP/1.1 {status}"))
                     || answer.starts_with(&format!("HTTP/1.0 {status}")),

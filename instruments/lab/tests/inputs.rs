@@ -1,4 +1,4 @@
-//! A rule with several inputs tells what came by each of them, whatever happens around it.
+//! A rule with several inputs counts what each of them received, whatever happens around it.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -32,15 +32,15 @@ fn rule(inputs: &[&str]) -> String {
     )
 }
 
-/// Checks what came by each input, and that it adds up to what the rule received.
-fn assert_came(rule: &RuleStats, expected: &[(&str, u64)]) {
+/// Checks what each input received, and that it adds up to what the rule received.
+fn assert_received(rule: &RuleStats, expected: &[(&str, u64)]) {
     let inputs = rule.inputs.iter();
-    let came = inputs.map(|input| (input.at.as_str(), input.received));
-    let packets: Vec<(&str, u64)> = came.clone().map(|(at, n)| (at, n.packets)).collect();
-    assert_eq!(packets, expected, "{rule:?}");
-    let bytes: u64 = came.clone().map(|(_, n)| n.bytes).sum();
+    let received = inputs.map(|input| (input.at.as_str(), input.received));
+    let by_input: Vec<(&str, u64)> = received.clone().map(|(at, n)| (at, n.packets)).collect();
+    assert_eq!(by_input, expected, "{rule:?}");
+    let bytes: u64 = received.map(|(_, n)| n.bytes).sum();
     assert_eq!(bytes, rule.received.bytes, "{rule:?}");
-    let packets: u64 = packets.iter().map(|(_, n)| n).sum();
+    let packets: u64 = by_input.iter().map(|(_, n)| n).sum();
     assert_eq!(packets, rule.received.packets, "{rule:?}");
     assert_eq!(packets * SIZE, bytes, "{rule:?}");
 }
@@ -61,7 +61,7 @@ fn each_of_several_inputs_is_counted(path: &str) {
     send(&five, "239.1.1.1", 5001, 20);
     send(&any, "239.1.2.7", 5003, 30);
     let counted = daemon.settled("cam1", 60).unwrap();
-    assert_came(&counted, &[(ASM, 10), (SSM, 20), (RANGE, 30)]);
+    assert_received(&counted, &[(ASM, 10), (SSM, 20), (RANGE, 30)]);
 
     // Neither a daemon that dies nor another order costs a count.
     daemon.kill().unwrap();
@@ -71,27 +71,27 @@ fn each_of_several_inputs_is_counted(path: &str) {
     send(&any, "239.1.1.1", 5001, 2);
     send(&any, "239.1.2.200", 5010, 3);
     let counted = daemon.settled("cam1", 66).unwrap();
-    assert_came(&counted, &[(RANGE, 33), (SSM, 21), (ASM, 12)]);
+    assert_received(&counted, &[(RANGE, 33), (SSM, 21), (ASM, 12)]);
 
-    // One goes, and the sender that it was for falls to another; the others go on.
+    // One is removed: another receives its sender's packets; the rest continue.
     daemon.apply(&rule(&[ASM, RANGE])).unwrap();
     send(&five, "239.1.1.1", 5001, 4);
     let counted = daemon.settled("cam1", 70).unwrap();
-    let came: Vec<u64> = counted.inputs.iter().map(|i| i.received.packets).collect();
-    assert_eq!(came, [16, 33], "{counted:?}");
+    let received: Vec<u64> = counted.inputs.iter().map(|i| i.received.packets).collect();
+    assert_eq!(received, [16, 33], "{counted:?}");
 
     // A rule's only input is the rule.
     daemon.apply(&rule(&[ASM])).unwrap();
     send(&any, "239.1.1.1", 5001, 5);
     let counted = daemon.settled("cam1", 75).unwrap();
-    assert_came(&counted, &[(ASM, 75)]);
+    assert_received(&counted, &[(ASM, 75)]);
 
     // What was counted under a name ends with the rule.
     daemon.mcr(&["remove", "cam1"]).unwrap();
     daemon.apply(&rule(&[ASM, RANGE])).unwrap();
     send(&any, "239.1.2.7", 5001, 6);
     let counted = daemon.settled("cam1", 6).unwrap();
-    assert_came(&counted, &[(ASM, 0), (RANGE, 6)]);
+    assert_received(&counted, &[(ASM, 0), (RANGE, 6)]);
 }
 
 fn an_input_is_joined_only_where_something_can_arrive(path: &str) {
@@ -110,8 +110,8 @@ fn an_input_is_joined_only_where_something_can_arrive(path: &str) {
         daemon
             .wait_for(rule, &what, |rule| {
                 let input = &rule.inputs[0];
-                let told = input.reason.as_deref().unwrap_or_default();
-                input.joined == joined && told.contains(reason) && rule.state == state
+                let actual = input.reason.as_deref().unwrap_or_default();
+                input.joined == joined && actual.contains(reason) && rule.state == state
             })
             .unwrap();
     };

@@ -1,4 +1,4 @@
-//! Several daemons on one host: whose pins are whose, who takes which stream, what is left of whom.
+//! Several daemons on one host: ownership of pins and streams, and leftovers of daemons.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -22,7 +22,7 @@ lab::on_both_paths!(
     a_time_namespace_changes_nothing,
 );
 
-/// `mcr run` in a container: of the file system the bpffs alone is shared.
+/// `mcr run` in a container: only the bpffs of the file system is shared.
 pub(crate) fn in_a_container(namespace: &Namespace, instance: &str, socket: &Path) -> Command {
     let mut command = namespace.command("unshare");
     let script = "mkdir -p /run/mcr && mount -t tmpfs tmpfs /run/mcr && exec \"$@\"";
@@ -56,15 +56,15 @@ fn a_second_daemon_of_the_name_is_refused_also_from_another_container() {
 fn a_stream_that_two_instances_take_is_told_by_both_names(path: &str) {
     let bed = Bed::new(path).unwrap();
     let second = Daemon::start(&bed.chain.relay, Options::path(path)).unwrap();
-    let added = ["add", INPUT, OUTPUT, "--name", "twice"];
-    let added = second.client(&added).unwrap();
+    let twice = ["add", INPUT, OUTPUT, "--name", "twice"];
+    let added = second.client(&twice).unwrap();
     assert!(added.status.success(), "{}", added.stderr);
-    let told = format!(
+    let overlap = format!(
         "rule \"twice\": group 239.1.1.1 port 5001 on veth1 is taken by instance {:?} as well as by {:?}",
         bed.daemon.instance(),
         second.instance()
     );
-    assert!(added.stderr.contains(&told), "{}", added.stderr);
+    assert!(added.stderr.contains(&overlap), "{}", added.stderr);
     let elsewhere = "239.10.1.7%veth2:6001";
     let other = second.client(&["add", "239.1.1.1%veth1:5002", elsewhere, "--name", "other"]);
     assert_eq!(other.unwrap().stderr, "", "another port is another stream");
@@ -85,21 +85,21 @@ fn a_stream_that_two_instances_take_is_told_by_both_names(path: &str) {
             "group 239.1.1.1 port 5001 from 10.0.0.1",
         ),
     ] {
-        let added = second.client(&["add", input, "10.0.1.2:7000", "--name", name]);
-        let added = added.unwrap().stderr;
-        let told = format!(
+        let command = ["add", input, "10.0.1.2:7000", "--name", name];
+        let added = second.client(&command).unwrap().stderr;
+        let overlap = format!(
             "rule {name:?}: {key} on veth1 is taken by instance {:?} in part, as group 239.1.1.1 port \
              5001, as well",
             bed.daemon.instance()
         );
-        assert!(added.contains(&told), "{added}");
+        assert!(added.contains(&overlap), "{added}");
         second.mcr(&["remove", name]).unwrap();
     }
-    // And the other way round: the range was there before.
+    // And the other way round: the range was added first.
     let range = ["add", "239.1.2.0/24%veth1:5001", OUTPUT, "--name", "range"];
     second.mcr(&range).unwrap();
-    let added = ["add", "239.1.2.7%veth1:5001", OUTPUT, "--name", "one"];
-    let added = bed.daemon.client(&added).unwrap().stderr;
+    let one = ["add", "239.1.2.7%veth1:5001", OUTPUT, "--name", "one"];
+    let added = bed.daemon.client(&one).unwrap().stderr;
     let in_part = format!(
         "group 239.1.2.7 port 5001 on veth1 is taken by instance {:?} in part, as group 239.1.2.0/24 port \
          5001, as well",
@@ -107,12 +107,12 @@ fn a_stream_that_two_instances_take_is_told_by_both_names(path: &str) {
     );
     assert!(added.contains(&in_part), "{added}");
     let doctor = second.client(&["doctor"]).unwrap().stdout;
-    let found = "both take group 239.1.1.1 port 5001 here, and 1 more stream: one";
-    assert!(doctor.contains(found), "{doctor}");
+    let finding = "both take group 239.1.1.1 port 5001 here, and 1 more stream: one";
+    assert!(doctor.contains(finding), "{doctor}");
     let mut second = second;
     second.kill().unwrap();
     second.start_again().unwrap();
-    assert!(second.log().contains(&told), "{}", second.log());
+    assert!(second.log().contains(&overlap), "{}", second.log());
 }
 
 #[test]
@@ -150,18 +150,18 @@ fn what_a_daemon_left_is_found_named_and_ended(path: &str) {
     bed.relay(50, 100).unwrap();
 
     let doctor = bed.daemon.client(&["doctor"]).unwrap().stdout;
-    let found = "an earlier daemon's programs forward at veth1, and no daemon runs";
+    let finding = "an earlier daemon's programs forward at veth1, and no daemon runs";
     assert!(
-        doctor.contains(found) && doctor.contains(&instance),
+        doctor.contains(finding) && doctor.contains(&instance),
         "{doctor}"
     );
     let ended = bed.daemon.mcr(&["stop", "--leftovers"]).unwrap();
-    for told in [
+    for message in [
         "the program at veth1 is detached",
         "keeper",
         "1 running rules",
     ] {
-        assert!(ended.contains(told), "{told}: {ended}");
+        assert!(ended.contains(message), "{message}: {ended}");
     }
     let nothing = || {
         let joined = relay.ip("maddress show dev veth1").unwrap();
@@ -173,12 +173,12 @@ fn what_a_daemon_left_is_found_named_and_ended(path: &str) {
         .unwrap();
     bed.sink.expect_nothing(Duration::from_millis(200)).unwrap();
     for directory in [bed.daemon.pins(), state] {
-        let left = std::fs::read_dir(&directory)
+        let entries = std::fs::read_dir(&directory)
             .into_iter()
             .flatten()
             .flatten();
-        let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
-        assert!(!directory.exists(), "{}: {left:?}", directory.display());
+        let files: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        assert!(!directory.exists(), "{}: {files:?}", directory.display());
     }
     let again = bed.daemon.mcr(&["stop", "--leftovers"]).unwrap();
     assert_eq!(again, "nothing is left of an earlier daemon\n");
@@ -210,12 +210,13 @@ fn what_is_pinned_in_another_bpffs_is_found_at_the_interface() {
     bed.daemon.kill().unwrap();
     bed.relay(50, 100).unwrap();
     let doctor = bed.daemon.client(&["doctor"]).unwrap().stdout;
-    let found = "of an earlier daemon forwards here; its pins are gone or in another bpffs";
-    assert!(doctor.contains(found), "{doctor}");
+    let finding = "of an earlier daemon forwards here; its pins are gone or in another bpffs";
+    assert!(doctor.contains(finding), "{doctor}");
 
     bed.daemon.start_again_under(&[]).unwrap();
-    let told = "a program that an earlier daemon left at veth1, pinned nowhere here, is taken away";
-    assert!(bed.daemon.log().contains(told), "{}", bed.daemon.log());
+    let message =
+        "a program that an earlier daemon left at veth1, pinned nowhere here, is taken away";
+    assert!(bed.daemon.log().contains(message), "{}", bed.daemon.log());
     bed.relay(50, 100).unwrap();
     bed.sink.expect_nothing(Duration::from_millis(100)).unwrap();
     bed.daemon.settled(RULE, 50).unwrap();
@@ -224,7 +225,7 @@ fn what_is_pinned_in_another_bpffs_is_found_at_the_interface() {
 #[test]
 fn a_daemon_that_runs_is_never_taken_for_one_that_has_left() {
     let mut bed = Bed::new("kernel").unwrap();
-    // As an operator in another container: with the interfaces, and with a bpffs of its own.
+    // As an operator in another container: with the interfaces, and its own bpffs.
     let script = "mount -t bpf bpf /sys/fs/bpf && exec \"$@\"";
     let elsewhere = |arguments: &[&str]| {
         let mut command = bed.chain.relay.command("unshare");
@@ -232,7 +233,7 @@ fn a_daemon_that_runs_is_never_taken_for_one_that_has_left() {
         command.arg(lab::binary::mcr().unwrap()).args(arguments);
         process::run(command, Duration::from_secs(60)).unwrap()
     };
-    let looks = |bed: &Bed| {
+    let check = |bed: &Bed| {
         let ended = elsewhere(&["--instance", "labelsewhere", "stop", "--leftovers"]);
         assert_eq!(ended.stdout, "nothing is left of an earlier daemon\n");
         let doctor = elsewhere(&["--instance", "labelsewhere", "doctor"]).stdout;
@@ -242,10 +243,10 @@ fn a_daemon_that_runs_is_never_taken_for_one_that_has_left() {
         );
         bed.relay(20, 100).unwrap();
     };
-    // Idle, and so late that it does nothing at all.
-    looks(&bed);
+    // Idle, and then stopped altogether.
+    check(&bed);
     bed.daemon.signal(Signal::SIGSTOP).unwrap();
-    looks(&bed);
+    check(&bed);
     bed.daemon.signal(Signal::SIGCONT).unwrap();
     bed.daemon.settled(RULE, 40).unwrap();
 }
@@ -285,7 +286,7 @@ fn a_socket_or_lock_that_is_removed_is_noticed() {
     let lock = format!("/run/mcr/{}.lock", bed.daemon.instance());
     for file in [Path::new(&lock), &bed.daemon.socket()] {
         fs::remove_file(file).unwrap();
-        let told = format!("{} was removed or replaced: ", file.display());
-        wait::until(&told, || bed.daemon.log().contains(&told)).unwrap();
+        let message = format!("{} was removed or replaced: ", file.display());
+        wait::until(&message, || bed.daemon.log().contains(&message)).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! No copy goes past an IPsec policy. This machine's kernel has policies but no ESP: what is encrypted
-//! is tried in other kernels (`tests/kernels`), here what policies refuse and what they leave open.
+//! No copy evades an IPsec policy. This machine's kernel has policies but no ESP: encryption is tested in
+//! other kernels (`tests/kernels`), here what policies refuse and what they allow.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -209,9 +209,9 @@ fn what_is_to_be_encrypted_waits_for_an_association(path: &str) {
         0
     );
     // A key manager is asked, though nothing is sent.
-    let mut monitor = chain.relay.command("ip");
-    monitor.args(["xfrm", "monitor", "acquire"]);
-    let mut monitor = monitor.stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = chain.relay.command("ip");
+    command.args(["xfrm", "monitor", "acquire"]);
+    let mut monitor = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(monitor.stdout.take().unwrap()).lines();
     let asked = lines.find(|line| line.as_ref().unwrap().contains("dport 7000"));
     monitor.kill().unwrap();
@@ -259,7 +259,7 @@ fn what_lets_pass_or_is_for_others_changes_nothing(path: &str) {
     );
 }
 
-/// Policies come and go while the stream runs. The copies are the same by a socket as they were.
+/// Policies are added and removed while the stream runs. The copies by a socket are the same as before.
 #[test]
 fn what_a_policy_may_be_for_leaves_by_a_socket() {
     let chain = Chain::plain().unwrap();
@@ -293,12 +293,12 @@ fn what_a_policy_may_be_for_leaves_by_a_socket() {
             "ip.ttl",
             "ip.dsfield.dscp",
         ];
-        let mut seen = capture.finish().unwrap().fields("udp", &fields).unwrap();
-        seen.sort();
-        seen.dedup();
+        let mut copies = capture.finish().unwrap().fields("udp", &fields).unwrap();
+        copies.sort();
+        copies.dedup();
         let sources: Vec<_> = sources.into_iter().flatten().collect();
         assert_eq!(sources.len(), 100);
-        seen
+        copies
     };
     let before = pass();
     let rule = daemon.settled("cam1", 50).unwrap();

@@ -1,4 +1,4 @@
-//! One bad output stops nothing else, and comes up by itself once it can.
+//! One bad output stops nothing else, and comes up once it can.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -140,7 +140,7 @@ fn the_source_address_follows_the_interface(path: &str) {
     let sources = sink.expect(10, PATIENCE).unwrap();
     assert!(sources.iter().all(|source| source.ip() == ip("10.0.1.1")));
 
-    // Without one of its own it would borrow the input's, as a socket's packet does.
+    // Without its own address it would use the input's, as a socket's packet does.
     chain.relay.ip("address flush dev veth1").unwrap();
     chain.relay.ip("address del 10.0.1.1/24 dev veth2").unwrap();
     wait_for_output(&daemon, 0, State::Down);
@@ -163,7 +163,7 @@ fn the_source_address_follows_the_interface(path: &str) {
 fn an_output_ends_up_whose_addresses_are_replaced_while_rules_change(path: &str) {
     const ROUNDS: u32 = 3;
     let chain = Chain::plain().unwrap();
-    // With many rules the daemon takes its time to follow: what it read of the host waits meanwhile.
+    // With many rules the daemon follows late: notifications from the host queue up meanwhile.
     let rules = (1..=200).map(|n| {
         format!(
             "[[rule]]\nname = \"cam{n}\"\ninput = \"239.1.1.{n}%veth1:5001\"\n\
@@ -176,7 +176,7 @@ fn an_output_ends_up_whose_addresses_are_replaced_while_rules_change(path: &str)
     };
     let daemon = Daemon::start(&chain.relay, options).unwrap();
     for round in 0..ROUNDS {
-        // Networks of their own, so that no address goes with another.
+        // Separate networks, so that no address is removed with another.
         let mut batch = String::new();
         for step in 0..10 {
             let (old, new) = (round * 10 + step, round * 10 + step + 1);
@@ -188,7 +188,7 @@ fn an_output_ends_up_whose_addresses_are_replaced_while_rules_change(path: &str)
                 format!("address add 10.77.{new}.1/24 dev veth2\n"),
                 format!("address del {old} dev veth2\n"),
             ];
-            // Now and then there is none in between.
+            // Sometimes it has no address in between.
             steps.rotate_left(step as usize % 2);
             batch.push_str(&steps.concat());
         }
@@ -215,8 +215,8 @@ fn an_output_ends_up_whose_addresses_are_replaced_while_rules_change(path: &str)
             let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
             let probe = sender(&chain).send(ip("239.1.1.1"), 5001, b"probe");
             probe.unwrap();
-            let heard = sink.receive(Duration::from_millis(50)).unwrap();
-            heard.is_some_and(|heard| heard.from.ip() == last)
+            let received = sink.receive(Duration::from_millis(50)).unwrap();
+            received.is_some_and(|datagram| datagram.from.ip() == last)
         })
         .unwrap();
     }

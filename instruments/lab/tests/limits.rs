@@ -60,8 +60,8 @@ fn a_rule_beyond_its_limit_drops_and_counts(path: &str) {
     assert!((500..=990).contains(&limited), "{limited}");
 }
 
-/// A bucket that takes 100 seconds to fill gains over a restart what the time in between gives it,
-/// and is not full anew.
+/// Over a restart, a bucket that takes 100 seconds to fill gains what the elapsed time adds, and is
+/// not full.
 #[test]
 fn an_adopted_limit_goes_on_with_the_bucket_it_had() {
     let (chain, mut daemon) = start(
@@ -86,7 +86,7 @@ fn an_adopted_limit_goes_on_with_the_bucket_it_had() {
 }
 
 /// A daemon with its own configuration: two rules that send the same stream to hosts, one of them
-/// to a group as well.
+/// also to a group.
 fn a_budget_caps_what_all_unicast_outputs_send_together(path: &str) {
     let config = |budget: &str| {
         format!(
@@ -180,15 +180,15 @@ fn apply_brings_a_budget_and_takes_it_away(path: &str) {
         .unwrap();
     let second = over_budget(&daemon);
     assert!(second > first, "{second}");
-    // What was applied is what a daemon goes on with after a crash.
+    // After a crash, the daemon continues with what was applied.
     daemon.kill().unwrap();
     daemon.start_again().unwrap();
     daemon.wait_for("cam1", "the output is up", up).unwrap();
     let third = over_budget(&daemon);
     assert!(third > second, "{third}");
 
-    let told = daemon.mcr(&["export"]).unwrap();
-    assert!(told.contains("unicast = \"100pps\""), "{told}");
+    let exported = daemon.mcr(&["export"]).unwrap();
+    assert!(exported.contains("unicast = \"100pps\""), "{exported}");
     daemon.apply(&without).unwrap();
     assert_eq!(over_budget(&daemon), third);
 }

@@ -70,7 +70,7 @@ fn a_rule_that_says_no_keeps_the_stream_from_the_host(path: &str) {
     }
 }
 
-/// A link of the relay's to one more namespace, where somebody listens to the input's group.
+/// A link from the relay to another namespace, in which a receiver has joined the input's group.
 fn member(bed: &Bed) -> (Namespace, Receiver) {
     let there = Namespace::new("member").unwrap();
     link::veth((&bed.chain.relay, "member0"), (&there, "member1")).unwrap();
@@ -80,7 +80,7 @@ fn member(bed: &Bed) -> (Namespace, Receiver) {
     (there, receiver)
 }
 
-/// Both get what is sent, and whoever asks is told why.
+/// Both receive what is sent, and `mcr show` explains it.
 fn both_hear(bed: &Bed, member: &Receiver, taker: &str) {
     bed.daemon
         .wait_for(RULE, "the input is shared", |rule| {
@@ -92,8 +92,8 @@ fn both_hear(bed: &Bed, member: &Receiver, taker: &str) {
     member.expect(20, PATIENCE).unwrap();
     bed.daemon.settled(RULE, 20).unwrap();
     let shown = bed.daemon.mcr(&["show", RULE]).unwrap();
-    let told = format!("goes on to {taker} as well");
-    assert!(shown.contains(&told), "{shown}");
+    let note = format!("goes on to {taker} as well");
+    assert!(shown.contains(&note), "{shown}");
 }
 
 fn a_bridge_still_gets_what_a_rule_takes_from_its_port(path: &str) {
@@ -165,8 +165,8 @@ fn the_kernels_multicast_routing_gets_the_first_packet(path: &str) {
     wait::until("the route is there", || {
         bed.sender.send(group, PORT, b"probe").unwrap();
         sent += 1;
-        let heard = member.receive(Duration::from_millis(50)).unwrap();
-        heard.is_some()
+        let received = member.receive(Duration::from_millis(50)).unwrap();
+        received.is_some()
     })
     .unwrap();
     while member.receive(Duration::from_millis(50)).unwrap().is_some() {}
@@ -176,7 +176,7 @@ fn the_kernels_multicast_routing_gets_the_first_packet(path: &str) {
     bed.daemon.settled(RULE, sent + 20).unwrap();
 }
 
-/// A sender in a container may wait for its own queue, never for that of an output.
+/// A sender in a container may wait for its own queue, never for an output's.
 fn a_slow_output_does_not_hold_who_sends_on_this_host(path: &str) {
     let bed = Bed::without_rule(Chain::plain().unwrap(), Options::path(path)).unwrap();
     let there = Namespace::new("slow").unwrap();

@@ -1,4 +1,4 @@
-//! A log that nobody reads holds up nothing.
+//! A log that is not read blocks nothing.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -17,9 +17,9 @@ fn a_log_that_nobody_reads_holds_up_no_change_and_no_end() {
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("log");
     mkfifo(&pipe, Mode::S_IRWXU).unwrap();
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).custom_flags(O_NONBLOCK);
-    let mut ends = options.open(&pipe).unwrap();
+    let mut open = OpenOptions::new();
+    open.read(true).write(true).custom_flags(O_NONBLOCK);
+    let mut ends = open.open(&pipe).unwrap();
     let run = format!("exec \"$@\" 2> {}", pipe.display());
     let through = ["sh", "-c", &run, "sh"].map(str::to_owned).to_vec();
     let options = Options {

@@ -69,7 +69,7 @@ fn a_rule_set_that_feeds_itself_is_refused(path: &str) {
     let refused = daemon.client(&back).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("back"), "{}", refused.stderr);
-    // Also where one rule alone shows it: the daemon refuses loops, not the command line.
+    // Also a loop within one rule: the daemon refuses loops, not the command line.
     let own = ["add", "239.2.2.2%veth1:1", "239.2.2.2%veth1:1,ttl=dec"];
     let refused = daemon.client(&own).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
@@ -87,7 +87,7 @@ fn a_packet_from_an_own_address_is_dropped_and_counted(path: &str) {
     wire.send(&craft("10.0.1.1:4000", 8)).unwrap();
     let rule = daemon.settled("cam1", 1).unwrap();
     assert_eq!(rule.dropped.get("own_source"), Some(&1));
-    // That of an interface that no output uses is the host's own as well.
+    // The address of an interface that no output uses is the host's own too.
     wire.send(&craft("10.0.0.2:4000", 8)).unwrap();
     let rule = daemon.settled("cam1", 2).unwrap();
     assert_eq!(rule.dropped.get("own_source"), Some(&2));
@@ -159,7 +159,7 @@ fn what_this_host_sends_by_devices_upon_others_is_relayed_once(path: &str) {
     }
 }
 
-/// What programs send by `link`, from those addresses, leaves there to `far`, comes in once and is relayed once.
+/// What programs send on `link`, from those addresses, leaves there to `far`, is received once and relayed once.
 fn relays_what_it_sends_once(
     chain: &Chain,
     daemon: &Daemon,
@@ -199,7 +199,7 @@ fn relays_what_it_sends_once(
         }
         let rule = daemon.settled(name, 30).unwrap();
         assert!(rule.dropped.is_empty(), "{:?}", rule.dropped);
-        // IPv6 comes in as the fragments that leave, IPv4 whole.
+        // IPv6 is received as the fragments that leave, IPv4 reassembled.
         sender.send_numbered(ip(input), 5001, 1, 3000).unwrap();
         for receiver in [&there, &here] {
             receiver.expect(1, PATIENCE).unwrap();
@@ -222,8 +222,8 @@ fn relays_what_it_sends_once(
     }
 }
 
-/// The first leg is sent on the relay, the second comes by the wire: of merged ones each packet leaves once, of
-/// those that stand by for each other the one that is relayed; sockets here hear all of the first.
+/// The first leg is sent on the relay, the second arrives by the wire: merged, each packet leaves once; as
+/// standby, the active input's packets leave; local sockets receive all of the first leg.
 fn what_this_host_sends_is_a_leg_as_any_other(path: &str) {
     let chain = Chain::plain().unwrap().prepared_for(path).unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
@@ -278,12 +278,12 @@ fn what_this_host_sends_is_a_leg_as_any_other(path: &str) {
                     }
                 }
             }
-            // Two ways into one queue: order is not theirs to keep.
+            // Packets enter the queue by two ways, so their order may change.
             for receiver in [&beyond, &here] {
-                let came = receiver.collect(40, PATIENCE).unwrap();
-                let came = came.iter().map(|one| socket::number(&one.payload).unwrap());
-                let came: BTreeSet<u64> = came.collect();
-                assert!(came.into_iter().eq(0..40), "{:#?}", daemon.rule(&name));
+                let datagrams = receiver.collect(40, PATIENCE).unwrap();
+                let number = |one: &socket::Datagram| socket::number(&one.payload).unwrap();
+                let received: BTreeSet<u64> = datagrams.iter().map(number).collect();
+                assert!(received.into_iter().eq(0..40), "{:#?}", daemon.rule(&name));
             }
             let rule = daemon.settled(&name, 80).unwrap();
             assert_eq!(rule.dropped.values().sum::<u64>(), 40, "{:?}", rule.dropped);
@@ -308,7 +308,7 @@ fn what_this_host_sends_is_a_leg_as_any_other(path: &str) {
     }
 }
 
-/// Workers know what a program here sent by its link header, which anybody can write.
+/// Workers recognise what a local program sent by its link header, which any sender can forge.
 fn no_frame_of_the_wire_passes_for_what_this_host_sends(path: &str) {
     let chain = Chain::plain().unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
@@ -378,10 +378,10 @@ fn a_group_is_relayed_in_both_directions_and_once_in_each(path: &str) {
         ((&chain.sink, "veth3"), "10.0.1.2", "back", "10.0.0.2"),
     ];
     for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0])] {
-        let heard = Receiver::join(to.0, ip(group), port).unwrap();
+        let receiver = Receiver::join(to.0, ip(group), port).unwrap();
         let sender = Sender::open(from.0, ip(from.1)).unwrap();
         sender.send_numbered(ip(group), port, 10, 100).unwrap();
-        let sources = heard.expect(10, PATIENCE).unwrap();
+        let sources = receiver.expect(10, PATIENCE).unwrap();
         assert!(sources.iter().all(|source| source.ip() == ip(from.3)));
         daemon.settled(from.2, 10).unwrap();
     }

@@ -1,5 +1,5 @@
-//! Lines that bring the same, made one stream: what went on any of them leaves once, and every line's
-//! account is the sender's.
+//! Lines with the same packets, merged into one stream: what any of them delivered leaves once, and
+//! every line's account equals the sender's.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -40,11 +40,11 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-// Where nothing hangs on the window it is the longest: on a busy machine lines come apart by more than
-// they were made to.
+// Where the window does not matter it is the longest: on a busy machine lines diverge by more than the
+// test sets.
 
 fn what_goes_on_any_line_leaves_once(path: &str) {
-    // Remembers all of the run: a busy machine may bring either line late.
+    // Remembers the whole run: on a busy machine either line may be late.
     let merge = r#"{ by = "rtp", window = "500ms", packets = 8192 }"#;
     let bed = Bed::new(path, &rule(2, merge));
     let run = bed.run(
@@ -88,7 +88,7 @@ fn a_sender_that_begins_anew_is_followed(path: &str) {
     assert_eq!(run.rule()["merge"]["streams"], 2, "{:?}", run.rule());
 }
 
-/// One line is away for 3,000 numbers, of which 2,048 are remembered: the other brings them, once.
+/// One line is away for 3,000 numbers, of which 2,048 are remembered: the other delivers them, once.
 fn a_line_comes_back_after_more_than_is_remembered(path: &str) {
     let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "200ms" }"#));
     let faults = ["cut=300ms-1800ms", "lose=1%,delay=20ms"];
@@ -98,8 +98,8 @@ fn a_line_comes_back_after_more_than_is_remembered(path: &str) {
     assert_eq!(run.rule()["merge"]["streams"], 1, "{:?}", run.rule());
 }
 
-/// All lines are: what comes then passes, once, as a stream begun anew. How many numbers lie between two
-/// streams nobody can know, so they are not among the lost.
+/// All lines are away: what follows passes, once, as a new stream. How many numbers lie between two
+/// streams is unknown, so they do not count as lost.
 fn a_stream_goes_on_after_more_than_is_remembered(path: &str) {
     let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "200ms" }"#));
     let faults = ["cut=300ms-1800ms", "cut=300ms-1800ms,delay=20ms"];
@@ -176,11 +176,11 @@ fn lines_and_outputs_come_and_go_in_a_running_merge(path: &str) {
     let faults = ["lose=2%", "", "lose=2%,delay=5ms"];
     let running = bed.begin("rtp", 1000, "4", &faults, &[]);
     let step = || thread::sleep(Duration::from_millis(500));
-    // The third comes, the first goes, and comes back; what it does not bring the second does.
+    // The third is added, the first removed and added again; the second covers for it.
     for lines in [&[0, 1, 2][..], &[1, 2], &[0, 1, 2], &[0, 1]] {
         step();
-        let inputs: Vec<String> = lines.iter().copied().map(line).collect();
-        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let names: Vec<String> = lines.iter().copied().map(line).collect();
+        let inputs: Vec<&str> = names.iter().map(String::as_str).collect();
         bed.daemon.apply(&runs::rule_of(&inputs, merge)).unwrap();
     }
     step();
@@ -284,11 +284,11 @@ fn lines_of_different_senders_are_told(path: &str) {
         send(1, number);
         thread::sleep(Duration::from_millis(10));
     }
-    let got = sink.collect(200, Duration::from_secs(20)).unwrap();
-    let first = &got[0].payload;
-    // Whichever comes first: two workers may take the lines.
-    let of_first = |got: &Datagram| got.payload[11] == first[11];
-    assert!(got.iter().all(of_first), "one sender's alone");
+    let received = sink.collect(200, Duration::from_secs(20)).unwrap();
+    let first = &received[0].payload;
+    // Either sender's may be first: two workers may take the lines.
+    let of_first = |datagram: &Datagram| datagram.payload[11] == first[11];
+    assert!(received.iter().all(of_first), "one sender's only");
     sink.expect_nothing(Duration::from_millis(300)).unwrap();
     wait::until("it is told", || {
         daemon.log().contains("event=\"lines_differ\"")
@@ -314,13 +314,13 @@ fn a_merge_that_cannot_be_is_refused_by_name(path: &str) {
     assert!(refused(&both).contains("failover"));
     let unknown = [&second[..], &["--merge", "rtcp"]].concat();
     assert!(refused(&unknown).contains("rtcp"));
-    let good = [
+    let valid = [
         &["add", "239.1.1.1%veth1:5001", "239.10.1.1%veth2:6001"],
         &second[..],
         &["--merge", "by=rtp,window=100ms"],
     ]
     .concat();
-    daemon.mcr(&good).unwrap();
+    daemon.mcr(&valid).unwrap();
     let exported = daemon.mcr(&["export"]).unwrap();
     assert!(exported.contains("window = \"100ms\""), "{exported}");
 }

@@ -1,5 +1,5 @@
-//! Interfaces that nobody named merge packets before they are relayed where that is safe and pays,
-//! and are put back.
+//! GRO of interfaces without a setting: enabled before packets are relayed where that is safe and pays, and
+//! restored at the end.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -12,8 +12,7 @@ use nix::sys::signal::Signal;
 const RULE: &str = "version = 1\n[[rule]]\nname = \"a\"\ninput = \"239.1.1.1%eth0:5001\"\n\
                     outputs = [\"239.10.1.1%veth2:6001\"]\n";
 
-/// Shows the daemon the sysfs of its own network namespace, as a container has it, and the bpffs that
-/// was there.
+/// Shows the daemon the sysfs of its own network namespace, as in a container, and the existing bpffs.
 const OWN_SYSFS: [&str; 6] = [
     "unshare",
     "--mount",
@@ -24,8 +23,8 @@ const OWN_SYSFS: [&str; 6] = [
     "sh",
 ];
 
-/// A relay whose input `eth0` can merge and whose output segments. A tap stands for the card: a
-/// veth is left alone.
+/// A relay whose input `eth0` supports GRO and whose output segments. A tap replaces the card: MCR does not
+/// change a veth.
 fn chain() -> Chain {
     let chain = Chain::plain().unwrap();
     let relay = &chain.relay;
@@ -51,7 +50,7 @@ fn merges(chain: &Chain) -> bool {
     features.contains("rx-udp-gro-forwarding: on")
 }
 
-fn said(daemon: &Daemon) -> String {
+fn merging(daemon: &Daemon) -> String {
     let rules = daemon.stats().unwrap().rules;
     rules[0].inputs[0].merging.clone().unwrap_or_default()
 }
@@ -60,17 +59,17 @@ fn said(daemon: &Daemon) -> String {
 fn an_interface_that_nobody_named_merges_and_is_put_back() {
     let chain = chain();
     let mut daemon = Daemon::start(&chain.relay, options(RULE, &[])).unwrap();
-    assert!(merges(&chain), "{}", said(&daemon));
-    let told = said(&daemon);
+    assert!(merges(&chain), "{}", merging(&daemon));
+    let reason = merging(&daemon);
     assert!(
-        told.starts_with("on: all that is relayed from here gains"),
-        "{told}"
+        reason.starts_with("on: all that is relayed from here gains"),
+        "{reason}"
     );
     assert!(
-        told.contains("times") && told.contains("in [daemon]"),
-        "{told}"
+        reason.contains("times") && reason.contains("in [daemon]"),
+        "{reason}"
     );
-    // A crash in between does not make it forget whose doing it was.
+    // After a crash it still knows that it made the change.
     daemon.kill().unwrap();
     daemon.start_again().unwrap();
     assert!(merges(&chain));
@@ -113,14 +112,14 @@ fn nothing_is_merged_while_others_have_to_do_with_the_interface() {
             Box::new(|| tc("qdisc del dev eth0 clsact")),
         ),
     ];
-    for (word, disturb, leave) in cases {
+    for (word, disturb, restore) in cases {
         wait::until("it merges", || merges(&chain)).unwrap();
         disturb();
-        let is_told = || said(&daemon).starts_with("off: ") && said(&daemon).contains(word);
-        wait::until(&format!("it says {word:?}"), is_told).unwrap();
+        let is_off = || merging(&daemon).starts_with("off: ") && merging(&daemon).contains(word);
+        wait::until(&format!("it says {word:?}"), is_off).unwrap();
         assert!(!merges(&chain), "{word}");
-        assert!(said(&daemon).contains("[interface.eth0]"), "{word}");
-        leave();
+        assert!(merging(&daemon).contains("[interface.eth0]"), "{word}");
+        restore();
     }
     wait::until("it merges", || merges(&chain)).unwrap();
 }
@@ -137,9 +136,9 @@ fn one_switch_leaves_interfaces_as_they_are() {
     ] {
         let daemon = Daemon::start(&chain.relay, options(config, arguments)).unwrap();
         assert!(!merges(&chain), "{arguments:?} {config}");
-        assert_eq!(said(&daemon), "", "{arguments:?} {config}");
+        assert_eq!(merging(&daemon), "", "{arguments:?} {config}");
     }
-    // A rule that judges packets one by one has them one by one.
+    // A rule that judges single packets receives single packets.
     let limited = RULE.replace("outputs", "limit = \"1Gbit\"\noutputs");
     let _daemon = Daemon::start(&chain.relay, options(&limited, &[])).unwrap();
     assert!(!merges(&chain));
@@ -154,8 +153,8 @@ fn what_cannot_be_known_is_left_alone_and_told() {
     };
     let daemon = Daemon::start(&chain.relay, elsewhere).unwrap();
     assert!(!merges(&chain));
-    let told = said(&daemon);
-    assert!(told.starts_with("off: /sys does not show"), "{told}");
+    let reason = merging(&daemon);
+    assert!(reason.starts_with("off: /sys does not show"), "{reason}");
 }
 
 #[test]
@@ -167,5 +166,9 @@ fn a_veth_is_left_alone_and_told() {
     let daemon = Daemon::start(relay, options(&rule, &[])).unwrap();
     let features = relay.tool("ethtool", "-k veth1").unwrap();
     assert!(features.contains("rx-udp-gro-forwarding: off"));
-    assert!(said(&daemon).contains("it is a veth"), "{}", said(&daemon));
+    assert!(
+        merging(&daemon).contains("it is a veth"),
+        "{}",
+        merging(&daemon)
+    );
 }

@@ -1,4 +1,4 @@
-//! Outputs to all addresses of a name: a DNS server whose zone changes under traffic.
+//! Outputs to all addresses of a name: a DNS server whose zone changes while packets flow.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -29,12 +29,12 @@ lab::on_both_paths!(
 const PATIENCE: Duration = Duration::from_secs(10);
 const SERVER: u8 = 2;
 
-/// What the server answers.
+/// The server's answers.
 #[derive(Clone, Debug)]
 struct Zone {
     code: u8,
     is_silent: bool,
-    /// Whether answers by UDP say that there is more by TCP.
+    /// Whether answers by UDP are truncated, with more by TCP.
     is_truncated: bool,
     addresses: Vec<Ipv4Addr>,
     /// Priority, port, and the last number of the server's address.
@@ -52,7 +52,7 @@ fn host(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 1, last)
 }
 
-/// Answers a question; `None`: not at all.
+/// The answer to a question; `None` for no answer.
 fn answer(zone: &Zone, question: &[u8], is_tcp: bool) -> Option<Vec<u8>> {
     if zone.is_silent || question.len() < 17 {
         return None;
@@ -95,7 +95,7 @@ fn answer(zone: &Zone, question: &[u8], is_tcp: bool) -> Option<Vec<u8>> {
     for (kind, data) in records {
         reply.extend([0xc0, 12]);
         reply.extend(kind.to_be_bytes());
-        // Internet, valid for no time.
+        // Class Internet, TTL 0.
         reply.extend([0, 1, 0, 0, 0, 0]);
         reply.extend((data.len() as u16).to_be_bytes());
         reply.extend(data);
@@ -109,20 +109,20 @@ fn serve(chain: &Chain, at: u8, zone: &Arc<Mutex<Zone>>) {
         .sink
         .run(|| Ok((UdpSocket::bind(at)?, TcpListener::bind(at)?)))
         .unwrap();
-    let known = Arc::clone(zone);
+    let shared = Arc::clone(zone);
     thread::spawn(move || {
         let mut buffer = [0; 1500];
         while let Ok((length, from)) = by_udp.recv_from(&mut buffer) {
-            let zone = known.lock().unwrap().clone();
+            let zone = shared.lock().unwrap().clone();
             if let Some(reply) = answer(&zone, &buffer[..length], false) {
                 let _ = by_udp.send_to(&reply, from);
             }
         }
     });
-    let known = Arc::clone(zone);
+    let shared = Arc::clone(zone);
     thread::spawn(move || {
         for stream in by_tcp.incoming().flatten() {
-            let (mut stream, zone) = (stream, known.lock().unwrap().clone());
+            let (mut stream, zone) = (stream, shared.lock().unwrap().clone());
             thread::spawn(move || {
                 let mut length = [0; 2];
                 while stream.read_exact(&mut length).is_ok() {
@@ -131,8 +131,8 @@ fn serve(chain: &Chain, at: u8, zone: &Arc<Mutex<Zone>>) {
                         return;
                     }
                     if let Some(reply) = answer(&zone, &question, true) {
-                        let whole = [&(reply.len() as u16).to_be_bytes()[..], &reply].concat();
-                        let _ = stream.write_all(&whole);
+                        let message = [&(reply.len() as u16).to_be_bytes()[..], &reply].concat();
+                        let _ = stream.write_all(&message);
                     }
                 }
             });
@@ -161,7 +161,7 @@ fn bed(path: &str, output: &str, zone: Zone) -> Bed {
     }
 }
 
-/// A daemon with a resolv.conf of its own.
+/// A daemon with its own resolv.conf.
 fn resolving(chain: &Chain, path: &str, text: &str) -> (Daemon, NamedTempFile) {
     let resolv = NamedTempFile::new().unwrap();
     std::fs::write(resolv.path(), text).unwrap();
@@ -201,15 +201,15 @@ impl Bed {
             .unwrap()
     }
 
-    /// Waits until copies go to these and no others.
+    /// Waits until copies go to exactly these.
     fn wait_for(&self, expected: &[&str]) -> RuleStats {
         self.wait(&format!("{expected:?}"), |output| {
             let all_up = copies(output).iter().all(|to| to.state == State::Up);
-            let known: Vec<&str> = copies(output)
+            let present: Vec<&str> = copies(output)
                 .iter()
                 .map(|to| to.address.as_str())
                 .collect();
-            all_up && known == expected
+            all_up && present == expected
         })
     }
 
@@ -296,7 +296,7 @@ fn failures_keep_what_was_and_nobody_is_idle(path: &str) {
     let receiver = bed.receiver(10, 7000);
     bed.sender().send_numbered(group(), 5001, 50, 200).unwrap();
     receiver.expect(50, PATIENCE).unwrap();
-    // No such name, said twice.
+    // No such name, answered twice.
     bed.set(|zone| (zone.code, zone.is_silent) = (3, false));
     let stats = bed.wait("nobody is left", |output| copies(output).is_empty());
     assert!(stats.outputs[0].is_idle(), "{stats:?}");
@@ -331,8 +331,8 @@ fn a_service_has_ports_and_what_is_no_host_is_refused(path: &str) {
     bed.wait_for(&["10.0.1.11", "10.0.1.12"]);
     let stats = bed.daemon.rule("cam1").unwrap();
     assert_eq!(stats.outputs[0].left_out, Some(1));
-    let is_told = || bed.daemon.log().contains("name_truncated");
-    wait::until("it is told", is_told).unwrap();
+    let is_reported = || bed.daemon.log().contains("name_truncated");
+    wait::until("it is told", is_reported).unwrap();
     bed.set(|zone| {
         let strange = [
             [127, 0, 0, 1],
@@ -343,7 +343,7 @@ fn a_service_has_ports_and_what_is_no_host_is_refused(path: &str) {
         ];
         zone.addresses = strange.map(Ipv4Addr::from).to_vec();
     });
-    // This host's own address is no reason to take another path.
+    // This host's own address is no reason to use another path.
     let stats = bed.wait("two are left, and down", |output| {
         copies(output).len() == 2 && copies(output).iter().all(|to| to.state == State::Down)
     });
@@ -354,7 +354,7 @@ fn a_service_has_ports_and_what_is_no_host_is_refused(path: &str) {
     assert_eq!(stats.path, path);
     let why = output.name_error.as_deref().unwrap();
     assert!(why.contains("127.0.0.1 is refused"), "{why}");
-    // Nor is a name of one address a way to reach every host.
+    // Nor can a name of one address reach every host.
     bed.daemon.mcr(&["remove", "cam1"]).unwrap();
     bed.set(|zone| (zone.is_truncated, zone.addresses) = (false, vec![host(255)]));
     bed.daemon
@@ -374,11 +374,11 @@ fn another_resolv_conf_is_followed(path: &str) {
     let follow = |text: &str| std::fs::write(bed.resolv.path(), text).unwrap();
     follow("search test\nnameserver 10.0.1.13\noptions timeout:1 attempts:1\n");
     bed.wait_for(&["10.0.1.11", "10.0.1.12"]);
-    // Nobody is at this one: what was stays.
+    // No server at this address: the previous copies stay.
     follow("search test\nnameserver 10.0.1.14\noptions timeout:1 attempts:1\n");
     bed.wait("its silence is told", |output| output.name_error.is_some());
     bed.wait_for(&["10.0.1.11", "10.0.1.12"]);
-    // The second server is asked where the first is silent.
+    // The second server is queried if the first is silent.
     follow(
         "search test\nnameserver 10.0.1.14\nnameserver 10.0.1.2\noptions timeout:1 attempts:1\n",
     );

@@ -1,5 +1,5 @@
-//! The daemon as a service: what it begins with, reloads, refuses and leaves behind, and how it
-//! follows a host that changes under it.
+//! The daemon as a service: what it starts with, reloads, refuses and leaves behind, and how it
+//! follows changes of its host.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -167,8 +167,8 @@ fn a_neighbour_that_changes_its_address_is_followed() {
     let chain = Chain::plain().unwrap();
     let daemon = Daemon::start(&chain.relay, Options::default()).unwrap();
     let addresses = chain.sink.ip("-4 -o addr show veth3").unwrap();
-    let address = addresses.split_whitespace().nth(3).unwrap();
-    let address = address.split('/').next().unwrap();
+    let prefix = addresses.split_whitespace().nth(3).unwrap();
+    let address = prefix.split('/').next().unwrap();
     daemon
         .add("cam1", INPUT, &[&format!("{address}:7000")])
         .unwrap();
@@ -230,7 +230,7 @@ fn an_interface_that_merges_packets_is_put_back_at_the_end() {
     };
     let mut daemon = Daemon::start(&chain.relay, options).unwrap();
     assert!(merges());
-    // A crash in between does not make it forget whose doing it was.
+    // After a crash the daemon still knows that it set this.
     daemon.kill().unwrap();
     daemon.start_again().unwrap();
     assert!(merges());
@@ -264,16 +264,17 @@ fn packets_are_merged_where_every_output_segments_and_the_reason_is_shown() {
     assert!(merges());
     assert!(reasons(&daemon)[0].starts_with("on: all that is relayed from here gains"));
 
-    // Judged anew with every change, and told for the rules that stay as well.
+    // Decided anew with every change, and reported for the unchanged rules as well.
     segment("off");
     daemon
         .add("other", "239.1.9.9%veth1:5001", &["239.10.9.9%veth2:6001"])
         .unwrap();
     assert!(!merges());
-    let said = reasons(&daemon);
-    assert_eq!(said.len(), 2);
+    let texts = reasons(&daemon);
+    assert_eq!(texts.len(), 2);
     assert!(
-        said.iter()
+        texts
+            .iter()
             .all(|text| text.starts_with("off: veth2 does not segment"))
     );
 
@@ -304,15 +305,15 @@ fn nothing_is_merged_for_a_userspace_path_that_would_lose_it() {
     };
     let daemon = Daemon::start(relay, options("userspace")).unwrap();
     assert!(!merges());
-    let said = merging(&daemon);
-    assert!(said.starts_with("off: rule \"a\""), "{said}");
+    let reason = merging(&daemon);
+    assert!(reason.starts_with("off: rule \"a\""), "{reason}");
     let status = daemon.mcr(&["status"]).unwrap();
     assert!(
         status.contains("rx-udp-gro-forwarding, rx-gro-list"),
         "{status}"
     );
 
-    // What somebody switches on by hand is told within moments, with the remedy, which helps.
+    // What is switched on by hand is reported soon, with the remedy, which helps.
     link::features((relay, "veth1"), "rx-udp-gro-forwarding on").unwrap();
     let remedy = "ethtool -K veth1 rx-udp-gro-forwarding off";
     wait::until("it says what is lost", || merging(&daemon).contains(remedy)).unwrap();

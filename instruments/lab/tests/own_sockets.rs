@@ -1,5 +1,5 @@
-//! Outputs to the relay itself: sockets of its own host get each packet once, rewritten as at any other
-//! output, with checksums that hold.
+//! Outputs to the relay itself: local sockets receive each packet once, rewritten as at any other
+//! output, with valid checksums.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -28,8 +28,7 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// A bed whose rule is still to be added, with a relay that judges where packets come from as
-/// strictly as Linux can.
+/// A bed without a rule yet, with a relay that filters source addresses as strictly as Linux can.
 fn bed(path: &str) -> Bed {
     let bed = Bed::without_rule(Chain::plain().unwrap(), Options::path(path)).unwrap();
     for interface in ["all", "lo"] {
@@ -114,8 +113,8 @@ fn sockets_of_the_relay_get_each_packet_once_and_so_does_the_network() {
     assert_eq!(bad.unwrap(), 0, "checksums that tshark does not find good");
     let rewritten = "udp.dstport == 7006 && ip.ttl == 9 && ip.dsfield.dscp == 34";
     assert_eq!(captured.count(rewritten).unwrap(), 50);
-    let kept = "udp.dstport == 7001 && ip.ttl == 16";
-    assert_eq!(captured.count(kept).unwrap(), 50);
+    let unchanged = "udp.dstport == 7001 && ip.ttl == 16";
+    assert_eq!(captured.count(unchanged).unwrap(), 50);
 }
 
 #[test]
@@ -285,8 +284,8 @@ fn delivery_goes_on_when_a_worker_or_the_daemon_is_killed() {
     lab::wait::until("the new workers forward", || {
         bed.sender.send(ip(GROUP), PORT, b"probe").unwrap();
         sent += 1;
-        let heard = bed.sink.receive(Duration::from_millis(50)).unwrap();
-        heard.is_some()
+        let received = bed.sink.receive(Duration::from_millis(50)).unwrap();
+        received.is_some()
     })
     .unwrap();
     for receiver in [&near, &group] {
@@ -362,7 +361,7 @@ fn what_comes_to_the_loopback_interface_is_relayed_from_there(path: &str) {
         assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
         assert!(refused.stderr.contains(word), "{}", refused.stderr);
     };
-    // What is sent there comes back.
+    // What is sent there is received again.
     refuses("239.7.7.7%lo:7001", INPUT, "loop");
     refuses("239.7.7.7%lo:7001", "239.7.7.7%lo:7001", "own input");
     let on = [

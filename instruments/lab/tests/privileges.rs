@@ -1,4 +1,4 @@
-//! Who may speak to the daemon, and what its processes may do: as root, as an ordinary user with
+//! Who may use the daemon's socket, and what its processes may do: as root, as an ordinary user with
 //! file capabilities, and under an ambient set.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
@@ -156,7 +156,7 @@ fn workers_run_as_the_user_that_they_are_to_run_as() {
         assert_eq!(status(*worker, "Groups"), "");
         assert_eq!(status(*worker, "CapPrm"), NONE);
     }
-    // SETGID 6, SETUID 7 and KILL 5 beside what every daemon needs.
+    // SETGID 6, SETUID 7 and KILL 5, in addition to what every daemon needs.
     assert_eq!(status(daemon.id(), "CapPrm"), "000000c0000030e0");
 
     // Without the fence too: no signal of that user reaches the daemon or another of root's.
@@ -164,16 +164,16 @@ fn workers_run_as_the_user_that_they_are_to_run_as() {
     signal.args([&format!("--reuid={WORKER}"), "--clear-groups", "kill", "-0"]);
     let answer = signal.arg(daemon.id().to_string()).output().unwrap();
     assert!(!answer.status.success());
-    let said = String::from_utf8_lossy(&answer.stderr).into_owned();
-    assert!(said.contains("permitted"), "{said}");
+    let error = String::from_utf8_lossy(&answer.stderr).into_owned();
+    assert!(error.contains("permitted"), "{error}");
 
     // The daemon can still end one that hangs while packets wait for it, and start another in its place.
     let stop = nix::sys::signal::Signal::SIGSTOP;
     let stats = daemon.stats().unwrap();
-    let busy = stats.workers.iter().find(|worker| worker.received > 0);
-    let busy = busy.unwrap().pid;
-    let one = nix::unistd::Pid::from_raw(i32::try_from(busy).unwrap());
-    nix::sys::signal::kill(one, stop).unwrap();
+    let busy_worker = stats.workers.iter().find(|worker| worker.received > 0);
+    let busy = busy_worker.unwrap().pid;
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(busy).unwrap());
+    nix::sys::signal::kill(pid, stop).unwrap();
     send(1).unwrap();
     let is_new = || workers(&daemon).iter().all(|pid| *pid != 0 && *pid != busy);
     wait::until("the worker that stands still is replaced", is_new).unwrap();
@@ -203,19 +203,19 @@ fn the_user_of_workers_is_refused_before_the_first_rule() {
         arguments: vec!["--worker-user".into(), user.into()],
         ..Options::path("userspace")
     };
-    let said = refused(given("mcr-nobody-has-this-name"));
+    let error = refused(given("mcr-nobody-has-this-name"));
     assert!(
-        said.contains("worker_user \"mcr-nobody-has-this-name\": no such user"),
-        "{said}"
+        error.contains("worker_user \"mcr-nobody-has-this-name\": no such user"),
+        "{error}"
     );
     let mut unable = given(WORKER);
     let without = "--bounding-set=-all,+net_admin,+net_raw,+bpf,+perfmon";
     unable.under = vec!["setpriv".into(), without.into()];
-    let said = refused(unable);
+    let error = refused(unable);
     let lacks =
         "this process lacks CAP_SETUID, CAP_SETGID, CAP_KILL to run workers as another user";
-    assert!(said.contains(lacks), "{said}");
-    // Whoever runs the daemon may run its workers.
+    assert!(error.contains(lacks), "{error}");
+    // The daemon's own user may run its workers.
     let mut own = given("root");
     own.under = vec!["setpriv".into(), without.into()];
     Daemon::start(&chain.relay, own).unwrap();
@@ -260,7 +260,7 @@ fn nothing_listens_on_the_network_by_default() {
     assert_eq!(chain.relay.tool("ss", "-Htln").unwrap(), "");
 }
 
-/// A daemon that an ordinary user runs, with a `/run/mcr` and a bpffs of its own.
+/// A daemon that an ordinary user runs, with its own `/run/mcr` and bpffs.
 struct Ordinary {
     daemon: Process,
     directory: TempDir,
@@ -322,9 +322,8 @@ fn relays(chain: &Chain, ordinary: &Ordinary, path: &str) {
         "{added:?}: {}",
         ordinary.daemon.stderr()
     );
-    let stats = ordinary.mcr(&["stats", "--json"]);
-    let stats = String::from_utf8(stats.stdout).unwrap();
-    let stats: api::reply::Stats = serde_json::from_str(&stats).unwrap();
+    let output = ordinary.mcr(&["stats", "--json"]).stdout;
+    let stats: api::reply::Stats = serde_json::from_slice(&output).unwrap();
     assert_eq!(stats.rules[0].path, path);
     let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
     let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();

@@ -40,16 +40,16 @@ fn relays(path: &str, input: &str, output: &str, pairs: &[(Address, Address)]) {
         sent += 10;
     }
     daemon.settled("range", sent).unwrap();
-    let shown = daemon.mcr(&["show", "range", "--json"]).unwrap();
-    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    let flows: Vec<FlowStats> = serde_json::from_value(shown["flows"].clone()).unwrap();
+    let output = daemon.mcr(&["show", "range", "--json"]).unwrap();
+    let rule: serde_json::Value = serde_json::from_str(&output).unwrap();
+    let flows: Vec<FlowStats> = serde_json::from_value(rule["flows"].clone()).unwrap();
     let groups: Vec<String> = flows.iter().map(|flow| flow.group.to_string()).collect();
-    let seen = groups
+    let actual = groups
         .iter()
         .map(String::as_str)
         .zip(flows.iter().map(|flow| flow.port));
-    let wanted = pairs.iter().map(|(from, _)| *from);
-    assert!(seen.eq(wanted), "{flows:?}");
+    let expected = pairs.iter().map(|(from, _)| *from);
+    assert!(actual.eq(expected), "{flows:?}");
     let ten = Traffic::new(10, 1000);
     assert!(flows.iter().all(|flow| flow.received == ten), "{flows:?}");
     let text = daemon.mcr(&["show", "range"]).unwrap();
@@ -107,15 +107,15 @@ fn every_group_of_a_range_is_joined(path: &str) {
         let payload = lab::socket::payload(host, 100);
         sender.send(ip(&group), 5001, &payload).unwrap();
     }
-    // Each group is a flow of its own, and only within a flow order is kept.
-    let came = sink.collect(256, PATIENCE).unwrap().into_iter();
-    let numbers = came.map(|datagram| lab::socket::number(&datagram.payload).unwrap());
-    let numbers: BTreeSet<u64> = numbers.collect();
-    assert!(numbers.into_iter().eq(0..256));
+    // Each group is a separate flow, and order is kept only within a flow.
+    let datagrams = sink.collect(256, PATIENCE).unwrap().into_iter();
+    let numbers = datagrams.map(|datagram| lab::socket::number(&datagram.payload).unwrap());
+    let received: BTreeSet<u64> = numbers.collect();
+    assert!(received.into_iter().eq(0..256));
     daemon.settled("range", 256).unwrap();
 }
 
-/// More groups than are joined: said at once, and the interface takes all groups meanwhile.
+/// More groups than are joined: reported at once, and the interface receives all groups meanwhile.
 #[test]
 fn a_range_too_large_to_join_says_so() {
     let chain = Chain::plain().unwrap();

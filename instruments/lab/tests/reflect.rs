@@ -77,8 +77,9 @@ impl Bed {
             config: Some(format!("version = 1\n{rules}")),
             ..Options::path(path)
         };
-        let daemons = self.reflectors.iter();
-        let daemons: Vec<_> = daemons
+        let daemons: Vec<_> = self
+            .reflectors
+            .iter()
             .map(|reflector| Daemon::start(reflector, options()).unwrap())
             .collect();
         for daemon in &daemons {
@@ -138,26 +139,28 @@ fn several_reflectors_on_the_same_networks_make_no_storm(path: &str) {
         ("mdns6", "ff02::fb", 5353, ["fd00:0::100", "fd00:1::100"]),
     ] {
         let group = ip(group);
-        let heard = [0, 1].map(|network| Receiver::join(bed.host(network), group, port).unwrap());
-        let senders = [0, 1].map(|network| Sender::open(bed.host(network), ip(sources[network])));
-        let senders = senders.map(Result::unwrap);
+        let receivers =
+            [0, 1].map(|network| Receiver::join(bed.host(network), group, port).unwrap());
+        let senders =
+            [0, 1].map(|network| Sender::open(bed.host(network), ip(sources[network])).unwrap());
         for n in 0..PACKETS {
             for (network, sender) in senders.iter().enumerate() {
                 let own = n + network as u64 * PACKETS;
                 sender.send(group, port, &payload(own, 100)).unwrap();
             }
         }
-        for (network, heard) in heard.iter().enumerate() {
+        for (network, receiver) in receivers.iter().enumerate() {
             let others = (1 - network as u64) * PACKETS..(2 - network as u64) * PACKETS;
             let mut missing: Vec<u64> = others.collect();
             while !missing.is_empty() {
-                let came = heard.receive(PATIENCE).unwrap();
-                let came = came.unwrap_or_else(|| panic!("{rule}: {missing:?} did not cross"));
-                let came = number(&came.payload).unwrap();
-                missing.retain(|number| *number != came);
+                let received = receiver.receive(PATIENCE).unwrap();
+                let datagram =
+                    received.unwrap_or_else(|| panic!("{rule}: {missing:?} did not cross"));
+                let arrived = number(&datagram.payload).unwrap();
+                missing.retain(|number| *number != arrived);
             }
         }
-        // Each reflector sends each packet once at most, whoever else does, and then there is silence.
+        // Each reflector sends each packet at most once, regardless of the others, and then there is silence.
         let most = 2 * PACKETS * REFLECTORS as u64;
         let mut before = 0;
         wait::until("nothing moves", || {
@@ -179,7 +182,7 @@ fn several_reflectors_on_the_same_networks_make_no_storm(path: &str) {
     }
 }
 
-/// SSDP: who asks is answered by unicast, so what is asked keeps its sender.
+/// SSDP: a search is answered by unicast, so it keeps its sender's address.
 fn a_search_is_answered_by_unicast(path: &str) {
     const SEARCH: &[u8] = b"M-SEARCH * HTTP/1.1\r\nHOST: 239.255.255.250:1900\r\n\
         MAN: \"ssdp:discover\"\r\nMX: 1\r\nST: upnp:rootdevice\r\n\r\n";
@@ -199,7 +202,7 @@ fn a_search_is_answered_by_unicast(path: &str) {
     let control = bind(&bed.hosts[0], "10.0.0.100:0");
     control.set_read_timeout(Some(PATIENCE)).unwrap();
     control.set_multicast_ttl_v4(2).unwrap();
-    // Another that asks the same at the same time is another.
+    // The same search of another socket at the same time is another search.
     let other = bind(&bed.hosts[0], "10.0.0.100:0");
     for asking in [&control, &other] {
         asking
@@ -220,7 +223,7 @@ fn a_search_is_answered_by_unicast(path: &str) {
     daemons[0].settled("ssdp", 2).unwrap();
 }
 
-/// What a Python program registers in one network another finds from the other.
+/// A Python program in one network discovers a service that another registers in the other.
 fn a_service_is_found_across(path: &str) {
     if !has_zeroconf() {
         eprintln!("skipped: python3-zeroconf is not there");
@@ -250,8 +253,8 @@ fn a_service_is_found_across(path: &str) {
          print(info.server, info.parsed_addresses(), info.port)\n\
          found.close()\n",
     );
-    let found = process::run(finds, PATIENCE).unwrap().success().unwrap();
-    assert_eq!(found.trim(), "printer.local. ['10.0.1.100'] 631");
+    let output = process::run(finds, PATIENCE).unwrap().success().unwrap();
+    assert_eq!(output.trim(), "printer.local. ['10.0.1.100'] 631");
 }
 
 fn python(host: &Namespace, program: &str) -> Command {

@@ -81,19 +81,19 @@ fn what_is_reported_is_in_the_version_spoken_and_never_a_leave(path: &str) {
     let wire = FrameReceiver::open((&chain.sender, "veth0")).unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
     let patience = wait::scaled(Duration::from_secs(20));
-    // The kernel says twice what is new, within 2 s; what is said after that is said again.
+    // The kernel reports a change twice, within 2 s; later reports are repetitions.
     let next = |version: Version, group: &str, kind: RecordKind, times: usize| {
-        let mut seen = 0;
-        let is_it = |report: &Report| {
+        let mut count = 0;
+        let matches = |report: &Report| {
             let mut records = report.records.iter();
             report.version == version
                 && records.any(|record| record.group == ip(group) && record.kind == kind)
         };
-        let wanted = |frame: &[u8]| {
-            let Ok(heard) = read(frame.get(14..).unwrap_or_default()) else {
+        let is_enough = |frame: &[u8]| {
+            let Ok(packet) = read(frame.get(14..).unwrap_or_default()) else {
                 return false;
             };
-            let Message::Report(report) = heard.message else {
+            let Message::Report(report) = packet.message else {
                 return false;
             };
             let leaves = |kind| matches!(kind, RecordKind::ToInclude | RecordKind::Block);
@@ -101,10 +101,10 @@ fn what_is_reported_is_in_the_version_spoken_and_never_a_leave(path: &str) {
                 !report.records.iter().any(|record| leaves(record.kind)),
                 "{report:?}"
             );
-            seen += usize::from(is_it(&report));
-            seen >= times
+            count += usize::from(matches(&report));
+            count >= times
         };
-        wire.receive(patience, wanted).unwrap();
+        wire.receive(patience, is_enough).unwrap();
     };
     let any = [
         "239.1.1.1%veth1:5001,rejoin=1s",

@@ -1,4 +1,4 @@
-//! Rules that stay the same lose no packet while a thousand others come, change and go.
+//! Unchanged rules lose no packet while a thousand others are added, changed and removed.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -57,7 +57,7 @@ fn reload_under(rate_pps: u32, rounds: u8) {
         joined.contains("239.10.9.9")
     })
     .unwrap();
-    // Before the daemon, whose changes would take the cores that the rate needs.
+    // At a higher priority than the daemon, whose changes would take the cores that the rate needs.
     let mut send = chain.sender.command("nice");
     send.args(["-n", "-20"]).arg(mcr);
     send.args(["send", "239.9.9.9%veth0:5001", "--json", "--size", "200"]);
@@ -69,8 +69,8 @@ fn reload_under(rate_pps: u32, rounds: u8) {
     let flows = |rule: &api::reply::RuleStats| rule.received.packets > 0;
     daemon.wait_for("kept", "the stream flows", flows).unwrap();
     for round in 1..=usize::from(rounds) {
-        let change = daemon.mcr(&["apply", &files[round % 2], "--json"]).unwrap();
-        let change: Value = serde_json::from_str(&change).unwrap();
+        let output = daemon.mcr(&["apply", &files[round % 2], "--json"]).unwrap();
+        let change: Value = serde_json::from_str(&output).unwrap();
         let changed = change["changed"].as_array().unwrap().len();
         assert_eq!((changed, &change["unchanged"]), (OTHERS, &1.into()));
     }
@@ -80,7 +80,7 @@ fn reload_under(rate_pps: u32, rounds: u8) {
     };
     let sending = report(sender);
     let sent = sending["sent"]["packets"].as_u64().unwrap();
-    // What the bed itself loses, its own devices say.
+    // What the bed itself loses, its devices count.
     let arrived = sent - tx_dropped((&chain.sender, "veth0"));
     let settled = wait::until_within(PATIENCE, "the relay has seen them", || {
         daemon.rule("kept").unwrap().received.packets == arrived
@@ -89,9 +89,9 @@ fn reload_under(rate_pps: u32, rounds: u8) {
     settled.unwrap_or_else(|error| panic!("{error}: {arrived} of {sent} arrived, {rule:?}"));
     assert_eq!(rule.dropped.values().sum::<u64>(), 0, "{rule:?}");
     assert_eq!(rule.outputs[0].sent.packets, arrived, "{rule:?}");
-    let left = arrived - tx_dropped((&chain.relay, "veth2"));
+    let delivered = arrived - tx_dropped((&chain.relay, "veth2"));
     let received = report(receiver)["total"]["packets"].as_u64().unwrap();
-    assert_eq!(received, left, "of {sent} sent");
+    assert_eq!(received, delivered, "of {sent} sent");
     println!(
         "{sent} sent at {} pps, {arrived} arrived at the relay, {received} received; {rounds} \
          changes of {OTHERS} rules",

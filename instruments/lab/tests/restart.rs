@@ -1,4 +1,4 @@
-//! The kernel path goes on forwarding and counting while no process of MCR runs. What a load sees
+//! The kernel path continues to forward and count while no process of MCR runs. What a load sees
 //! of it: `hitless`.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
@@ -70,7 +70,7 @@ fn joined(namespace: &Namespace, name: &str, group: &str) -> bool {
     list.split_whitespace().any(|word| word == group)
 }
 
-/// A daemon that relays from `in0`, which leads to the namespace beside it.
+/// A daemon that relays from `in0`, and the namespace at the other end of `in0`.
 fn relaying(chain: &Chain, path: &str) -> (Daemon, Namespace) {
     let far = Namespace::new("far").unwrap();
     make_input(&chain.relay, &far);
@@ -113,8 +113,8 @@ fn what_a_daemon_of_another_namespace_left_is_made_anew(path: &str) {
     daemon.start_again_in(&chain.relay).unwrap();
     assert!(joined(&chain.relay, "in0", GROUP), "joined here");
     relays(&chain, &daemon, &far);
-    let left = || !joined(&before.relay, "in0", GROUP);
-    wait::until("the group is left where nobody relays any more", left).unwrap();
+    let is_left = || !joined(&before.relay, "in0", GROUP);
+    wait::until("the group is left where nobody relays any more", is_left).unwrap();
     let sink = Receiver::join((&before.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
     let sender = Sender::open((&old, "in1"), ip("10.0.7.2")).unwrap();
     sender.send_numbered(ip(GROUP), 5001, 20, 100).unwrap();
@@ -131,7 +131,7 @@ fn groups_that_the_kernel_forgot_are_joined_again(path: &str) {
         .unwrap();
     let joined = || joined(&chain.relay, "veth1", group);
     assert!(joined());
-    // Too small for IPv6: the kernel drops what is joined, and the sockets go on listing it.
+    // Too small for IPv6: the kernel drops the memberships, and the sockets still list them.
     for mtu in [1279, 1500] {
         let set = format!("link set veth1 mtu {mtu}");
         chain.relay.ip(&set).unwrap();
@@ -151,15 +151,15 @@ fn what_an_interface_drops_that_went_down_while_no_daemon_ran_is_told() {
         .unwrap();
     bed.sink.expect_nothing(Duration::from_millis(100)).unwrap();
     bed.daemon.start_again().unwrap();
-    // Handed to the device, which says itself what it did.
+    // Handed to the device, which counts its own drops.
     let rule = bed.daemon.settled(RULE, 250).unwrap();
     assert_eq!(rule.outputs[0].sent.packets, 250);
     assert_eq!(rule.outputs[0].state, State::Down);
-    let told = wait::some_within(wait::PATIENCE, "the drops are told", || {
-        let behind = bed.daemon.stats().ok()?.egress;
-        behind.into_iter().find(|link| link.interface == "veth2")
+    let link = wait::some_within(wait::PATIENCE, "the drops are told", || {
+        let links = bed.daemon.stats().ok()?.egress;
+        links.into_iter().find(|link| link.interface == "veth2")
     });
-    assert!(told.unwrap().device_dropped >= 200);
+    assert!(link.unwrap().device_dropped >= 200);
     let table = bed.daemon.mcr(&["stats"]).unwrap();
     assert!(table.contains("behind MCR, veth2: 2"), "{table}");
 }

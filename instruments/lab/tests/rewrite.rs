@@ -26,7 +26,7 @@ struct Bed {
     chain: Chain,
     daemon: Daemon,
     wire: FrameSender,
-    seen: FrameReceiver,
+    receiver: FrameReceiver,
 }
 
 fn bed(path: &str, outputs: &[&str]) -> Bed {
@@ -34,12 +34,12 @@ fn bed(path: &str, outputs: &[&str]) -> Bed {
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
     daemon.add("cam1", "239.1.1.1%veth1:5001", outputs).unwrap();
     let wire = FrameSender::open((&chain.sender, "veth0")).unwrap();
-    let seen = FrameReceiver::open((&chain.sink, "veth3")).unwrap();
+    let receiver = FrameReceiver::open((&chain.sink, "veth3")).unwrap();
     Bed {
         chain,
         daemon,
         wire,
-        seen,
+        receiver,
     }
 }
 
@@ -90,8 +90,8 @@ fn fields(frame: &[u8]) -> Fields {
 
 impl Bed {
     fn copy_to(&self, group: [u8; 4]) -> Fields {
-        let wanted = |frame: &[u8]| frame.get(30..34) == Some(group.as_slice());
-        let frame = self.seen.receive(PATIENCE, wanted).unwrap();
+        let to_group = |frame: &[u8]| frame.get(30..34) == Some(group.as_slice());
+        let frame = self.receiver.receive(PATIENCE, to_group).unwrap();
         fields(&frame.expect("a copy on the wire").bytes)
     }
 
@@ -137,7 +137,7 @@ fn each_output_is_rewritten_as_its_options_say(path: &str) {
     assert_eq!((all.ttl, all.tos, all.source.1), (33, 34 << 2 | 0b01, 7777));
     assert_eq!(keep.source, ([10, 0, 0, 1].into(), 4000));
     assert_eq!((fixed.source.0, fixed.ttl), ([192, 0, 2, 9].into(), 7));
-    // An output starts from the packet as it came, not from the copy before.
+    // Each output starts from the received packet, not from the previous copy.
     assert_eq!((plain.ttl, plain.tos), (8, 0b1011_1001));
     assert_eq!(plain.source, ([10, 0, 1, 1].into(), 4000));
     bed.daemon.settled("cam1", 1).unwrap();

@@ -115,7 +115,7 @@ fn sends_by_socket(rule: &RuleStats) -> bool {
     all_up(rule) && rule.outputs[0].by_socket.is_some()
 }
 
-/// A rule whose copies go by the second uplink for the sources that they keep, and who receives there.
+/// A rule whose copies leave by the second uplink because of the sources that they keep, and the receiver there.
 fn by_kept_source(chain: &Chain, second: &Namespace, options: Options) -> (Daemon, Receiver) {
     let relay = &chain.relay;
     relay.ip("rule add from 10.0.0.0/24 lookup 78").unwrap();
@@ -131,7 +131,7 @@ fn by_kept_source(chain: &Chain, second: &Namespace, options: Options) -> (Daemo
     (daemon, sink)
 }
 
-/// What is kept of each packet decides only when it comes.
+/// The fields that are kept decide the path of each packet.
 #[test]
 fn a_rule_by_a_source_that_is_kept_holds_packet_by_packet() {
     let chain = Chain::plain().unwrap();
@@ -162,14 +162,14 @@ fn packets_of_many_ports_that_come_together_leave_by_sockets() {
     }
     daemon.settled("cam1", 400).unwrap();
     let datagrams = sink.collect(400, PATIENCE).unwrap();
-    let payloads: BTreeSet<_> = datagrams.iter().map(|came| &came.payload).collect();
+    let payloads: BTreeSet<_> = datagrams.iter().map(|datagram| &datagram.payload).collect();
     assert_eq!(payloads.len(), 400);
-    // The kernel gives two of the senders the same port now and then.
-    let sources: BTreeSet<SocketAddr> = datagrams.iter().map(|came| came.from).collect();
+    // The kernel sometimes gives two of the senders the same port.
+    let sources: BTreeSet<SocketAddr> = datagrams.iter().map(|datagram| datagram.from).collect();
     assert!(sources.len() > 256, "{}", sources.len());
 }
 
-/// The same of a route that is for one TOS alone.
+/// The same with a route for one TOS.
 #[test]
 fn a_route_of_one_tos_takes_the_packets_that_have_it() {
     let chain = Chain::plain().unwrap();
@@ -285,7 +285,7 @@ fn what_a_route_encapsulates_leaves_encapsulated() {
         .relay
         .ip(&format!("-6 route add fd09::/64 {encap}"))
         .unwrap();
-    // A busy kernel says so late that the interface is up: until then no socket gets there.
+    // A busy kernel reports late that the interface is up: until then no socket can use it.
     let by_any_socket = || {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         Ok(socket.send_to(b"", "10.9.0.12:9").is_ok())
@@ -316,7 +316,7 @@ fn what_a_route_encapsulates_leaves_encapsulated() {
     assert_eq!(capture.finish().unwrap().count(encapsulated).unwrap(), 100);
 }
 
-/// The kernel path alone has no sockets.
+/// Only the kernel path has no sockets.
 #[test]
 fn what_a_route_encapsulates_is_down_on_the_kernel_path_alone() {
     let chain = Chain::plain().unwrap();

@@ -15,14 +15,13 @@ use lab::socket::{Receiver, Sender};
 use lab::topology::Chain;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Packets on their way at one time: the kernel's own queues hold 1000, those of every other test
-/// included.
+/// Packets in flight at once: the kernel's queues hold 1000, including those of other tests.
 const IN_FLIGHT: u64 = 100;
 
-/// Rules that a daemon is to bear, and those that `make test` has time for.
+/// Rules that a daemon must support, and as many as `make test` has time for.
 const FULL: u32 = 100_000;
 const SOME: u32 = 3_000;
-/// Until as many are accepted by a debug build beside other tests.
+/// Until a debug build has accepted that many while other tests run.
 const LONG: Duration = Duration::from_secs(300);
 
 lab::on_both_paths!(
@@ -41,7 +40,7 @@ fn the_last_of_many_rules_relays(path: &str) {
     relay_the_last(path, SOME);
 }
 
-/// One of very many rules, by its number: a group of its own, and one port for all.
+/// One of very many rules, by its number: each has its own group, and all have one port.
 fn rule(number: u32) -> (Ipv4Addr, Ipv4Addr) {
     let nth = |first: Ipv4Addr| Ipv4Addr::from_bits(first.to_bits() + number);
     (
@@ -69,8 +68,8 @@ fn relay_the_last(path: &str, rules: u32) {
     let daemon = Daemon::start(&chain.relay, options).unwrap();
     let last = format!("r{}", rules - 1);
     lab::wait::until_within(LONG, "the last rule is up", || {
-        let told = daemon.rule(&last);
-        told.is_ok_and(|told| told.state == State::Up && told.inputs[0].joined)
+        let rule = daemon.rule(&last);
+        rule.is_ok_and(|rule| rule.state == State::Up && rule.inputs[0].joined)
     })
     .unwrap();
     let (from, to) = rule(rules - 1);
@@ -78,12 +77,11 @@ fn relay_the_last(path: &str, rules: u32) {
     let sender = Sender::open((&chain.sender, "veth0"), "10.0.0.1".parse().unwrap()).unwrap();
     sender.send_numbered(from.into(), 5001, 10, 100).unwrap();
     receiver.expect(10, PATIENCE).unwrap();
-    let told = daemon.settled(&last, 10).unwrap();
-    assert_eq!(told.outputs[0].sent.packets, 10);
+    let stats = daemon.settled(&last, 10).unwrap();
+    assert_eq!(stats.outputs[0].sent.packets, 10);
 }
 
-/// Times the threads of a process gave a core away of their own accord: each is a time that something
-/// woke them up.
+/// How often the threads of a process gave up a core voluntarily: each time, something had woken them.
 fn wakes(process: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let of_thread = threads.filter_map(|thread| {
@@ -123,8 +121,8 @@ fn an_idle_daemon_sleeps() {
     sender.send_numbered(from, from_port, 10, 100).unwrap();
     receiver.expect(10, PATIENCE).unwrap();
     lab::wait::until("its rate is told", || {
-        let told = daemon.rule("s321").unwrap();
-        told.rates.packets_10s > 0.0
+        let rule = daemon.rule("s321").unwrap();
+        rule.rates.packets_10s > 0.0
     })
     .unwrap();
 }

@@ -1,4 +1,4 @@
-//! Hours of load, churn and faults, by `make soak`: nothing is lost that nobody can explain, and
+//! Hours of load, churn and faults, by `make soak`: nothing is lost without a known reason, and
 //! memory stays flat. The results are written to `target/bench/soak.json`.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
@@ -32,9 +32,9 @@ const PACE: Duration = Duration::from_millis(100);
 const FAULT_EVERY: Duration = Duration::from_secs(10);
 /// How often memory is read.
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
-/// Memory that comes and goes with the allocator.
+/// Variation of memory that is due to the allocator.
 const SLACK_KIB: u64 = 8192;
-/// Descriptors that come and go with requests.
+/// Descriptors that requests open for a while.
 const SLACK_DESCRIPTORS: u64 = 16;
 /// Samples of a run before it counts as settled.
 const SETTLED: usize = 2;
@@ -139,7 +139,7 @@ fn an_hour_of_load_and_faults() {
 fn sample(daemon: &Daemon, chain: &Chain, now: Duration, run: u32) -> anyhow::Result<Sample> {
     let mut workers = Usage::default();
     for worker in daemon.stats()?.workers.iter().filter(|one| one.pid != 0) {
-        // One that ends just now holds nothing.
+        // A process that ends meanwhile has none.
         let usage = usage::of(worker.pid).unwrap_or_default();
         workers.memory_kib += usage.memory_kib;
         workers.descriptors += usage.descriptors;

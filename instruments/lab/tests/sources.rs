@@ -1,4 +1,4 @@
-//! Source-specific rules beside any-source ones: the most specific wins.
+//! Source-specific and any-source rules: the most specific wins.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -64,7 +64,7 @@ fn the_most_specific_rule_wins(path: &str) {
     for (name, count) in [("any", 10), ("five", 20), ("pair", 35)] {
         daemon.settled(name, count).unwrap();
     }
-    // With the specific rule gone its sender falls to the general one.
+    // Without the specific rule, the general one relays its sender.
     daemon.mcr(&["remove", "five"]).unwrap();
     fifth.send_numbered(ip("232.1.1.1"), 5001, 10, 100).unwrap();
     sinks[0].expect(10, PATIENCE).unwrap();
@@ -89,7 +89,7 @@ fn a_source_specific_rule_alone_ignores_other_senders(path: &str) {
     daemon.settled("cam1", 10).unwrap();
 }
 
-/// `igmp_max_msf` is 10 by default. The bridge, IGMPv3, lets nobody through who was not asked for.
+/// `igmp_max_msf` is 10 by default. The bridge, with IGMPv3, forwards only requested sources.
 fn an_include_list_beyond_the_kernels_limit_is_joined(path: &str) {
     const SOURCES: u64 = 25;
     let chain = Chain::snooping().unwrap();

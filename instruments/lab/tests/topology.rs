@@ -1,4 +1,4 @@
-//! The lab itself: what the tests stand on behaves as they believe.
+//! The lab itself: what the tests rely on behaves as they assume.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 

@@ -155,7 +155,7 @@ fn start(
     daemon
 }
 
-/// By socat at both ends; tshark reads what is under way and what arrives.
+/// With socat at both ends; tshark reads what is in flight and what arrives.
 fn headers_arrive_as_at_the_source(path: &str) {
     let bed = Bed::new();
     // Checksums as on a wire, not as an offload leaves them.
@@ -222,7 +222,7 @@ fn headers_arrive_as_at_the_source(path: &str) {
         .unwrap()
         .fields("vxlan && udp.port == 5007", &fields)
         .unwrap();
-    // Of each the outer header's comes first.
+    // Each lists the outer header's value first.
     let expected = [
         "10.0.0.1,192.168.1.2",
         "10.9.9.9,239.1.1.7",
@@ -280,7 +280,7 @@ fn two_hundred_groups_go_through_one_port_pair(path: &str) {
     }
 }
 
-/// The network in between is IPv6 alone; groups of both families go through it.
+/// The network in between has only IPv6; groups of both families pass through it.
 fn ipv6_goes_through_and_over_ipv6(path: &str) {
     let bed = Bed::new();
     let rules = |six: &str, four: &str| {
@@ -372,7 +372,7 @@ fn a_stock_linux_host_receives(path: &str) {
     near.settled("out", 21).unwrap();
 }
 
-/// The same groups both ways: what goes in at one end comes out at the other, and never back.
+/// The same groups both ways: what enters at one end leaves at the other, and never returns.
 fn both_directions_go_through_at_once(path: &str) {
     let bed = Bed::new();
     link::multicast_route((&bed.sink, "veth3")).unwrap();

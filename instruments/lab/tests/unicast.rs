@@ -1,4 +1,4 @@
-//! Multicast to unicast: on-link, through a gateway, and to nobody.
+//! Multicast to unicast: on-link, through a gateway, and to no host.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -91,7 +91,7 @@ fn an_unresolved_neighbour_is_counted_and_stops_nothing(path: &str) {
     assert_eq!(rule.outputs[0].dropped.get("no_neighbour"), Some(&50));
     assert_eq!(rule.outputs[1].sent.packets, 50);
 
-    // The neighbour comes, and with it the output, by itself.
+    // The neighbour appears, and the output comes up.
     link::address((&chain.sink, "veth3"), "10.0.1.77/24").unwrap();
     let late = Receiver::bind(&chain.sink, "10.0.1.77:7000".parse().unwrap()).unwrap();
     wait_until_up(&daemon, 0);
@@ -102,7 +102,7 @@ fn an_unresolved_neighbour_is_counted_and_stops_nothing(path: &str) {
     daemon.settled("cam1", 100).unwrap();
 }
 
-/// The name moves to another address, then nobody knows it any more.
+/// The name moves to another address, then no longer resolves.
 fn what_a_name_stands_for_is_followed(path: &str) {
     let chain = Chain::plain().unwrap();
     link::address((&chain.sink, "veth3"), "10.0.1.3/24").unwrap();
@@ -182,7 +182,7 @@ fn a_neighbour_with_another_ethernet_address_is_followed(path: &str) {
         .sink
         .ip(&format!("link set veth3 address {address}"))
         .unwrap();
-    // As such hosts do: tells everybody (a gratuitous ARP).
+    // As such hosts do: announces it to all (a gratuitous ARP).
     chain
         .sink
         .tool("arping", "-U -c 1 -I veth3 10.0.1.2")

@@ -1,4 +1,4 @@
-//! Unicast and broadcast in: to groups, by stock tools at both ends, between two relays over a network
+//! Unicast and broadcast inputs: to groups, with stock tools at both ends, between two relays over a network
 //! without multicast, and nothing that no rule names.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
@@ -89,7 +89,7 @@ fn what_socat_sends_reaches_socat_in_a_group(path: &str) {
     daemon.settled("in", 1).unwrap();
 }
 
-/// Other ports are the host's: a socket hears its own, and where none is the sender is told so.
+/// Other ports are the host's: a socket receives its own, and without one the sender gets an ICMP error.
 fn nothing_but_the_port_is_taken(path: &str) {
     let chain = Chain::plain().unwrap();
     let daemon = start(&chain, path, "unicast%veth1:7000", &[TO]);
@@ -100,7 +100,7 @@ fn nothing_but_the_port_is_taken(path: &str) {
     sink.expect(20, PATIENCE).unwrap();
     sender.send_numbered(ip("10.0.0.2"), 7001, 5, 5000).unwrap();
     own.expect(5, PATIENCE).unwrap();
-    // Each from a socket of its own, which the answer to the first would close.
+    // Each from its own socket, which the answer to the first would close.
     socat(&chain.sender, "nobody", "UDP4-SENDTO:10.0.0.2:7002");
     // In fragments, from their first on.
     sender.send_numbered(ip("10.0.0.2"), 7000, 5, 5000).unwrap();
@@ -167,11 +167,11 @@ outputs = [\"239.9.9.9%veth2:6001\"]
         sink.receive(PATIENCE).unwrap().unwrap();
     }
     daemon.settled("all", 2).unwrap();
-    let known = Sender::open((&chain.sender, "veth0"), ip("10.0.0.65")).unwrap();
+    let named = Sender::open((&chain.sender, "veth0"), ip("10.0.0.65")).unwrap();
     sender(&chain)
         .send_numbered(ip("10.0.0.2"), 7000, 5, 100)
         .unwrap();
-    known.send_numbered(ip("10.0.0.2"), 7000, 5, 100).unwrap();
+    named.send_numbered(ip("10.0.0.2"), 7000, 5, 100).unwrap();
     sink.expect(5, PATIENCE).unwrap();
     sink.expect_nothing(SILENCE).unwrap();
     daemon.settled("known", 5).unwrap();
@@ -266,13 +266,13 @@ fn a_port_that_a_program_has_is_refused_with_its_name() {
     };
     let early = listen(7000);
     let add = |more: &[&str]| {
-        let all = [
+        let rule = [
             "add",
             "unicast%veth1:6990-7009",
             "239.9.9.9%veth2:6001-6020",
         ];
-        let all = [&all[..], &["--name", "in"], more].concat();
-        daemon.client(&all).unwrap()
+        let command = [&rule[..], &["--name", "in"], more].concat();
+        daemon.client(&command).unwrap()
     };
     let refused = add(&[]);
     let why = format!(
@@ -285,23 +285,23 @@ fn a_port_that_a_program_has_is_refused_with_its_name() {
     daemon.mcr(&["remove", "in"]).unwrap();
     drop(early);
     assert!(add(&[]).status.success());
-    // One that comes later gets its copy, and the doctor says so.
+    // A program that starts later gets its copy, and the doctor reports it.
     let late = listen(7001);
     let sink = Receiver::join((&chain.sink, "veth3"), ip("239.9.9.9"), 6012).unwrap();
     socat(&chain.sender, "both", "UDP4-SENDTO:10.0.0.2:7001");
     sink.receive(PATIENCE).unwrap().unwrap();
     wait::until("the program has it too", || late.stdout() == "both\n").unwrap();
-    let told = daemon.client(&["doctor"]).unwrap().stdout;
+    let doctor = daemon.client(&["doctor"]).unwrap().stdout;
     let both = format!("socat (pid {}), socket 0.0.0.0:7001", late.id());
-    assert!(told.contains(&both), "{told}");
-    assert!(told.contains("takes packets of anybody"), "{told}");
-    // What it was added with is not held against another change of it.
+    assert!(doctor.contains(&both), "{doctor}");
+    assert!(doctor.contains("takes packets of anybody"), "{doctor}");
+    // The exemption at its addition does not apply to another change.
     daemon.mcr(&["disable", "in"]).unwrap();
     let refused = daemon.client(&["enable", "in"]).unwrap();
     assert!(refused.stderr.contains("port 7001"), "{}", refused.stderr);
 }
 
-/// Where no program of the kernel path consumes behind the taps, the stack still does not answer.
+/// Without a program of the kernel path that consumes after the taps the stack still does not answer.
 #[test]
 fn senders_are_not_told_that_nobody_is_there() {
     let chain = Chain::plain().unwrap();
@@ -315,8 +315,8 @@ fn senders_are_not_told_that_nobody_is_there() {
     sender.send_numbered(ip("10.0.0.2"), 7000, 20, 400).unwrap();
     sink.expect(20, PATIENCE).unwrap();
     daemon.settled("in", 20).unwrap();
-    let found = capture.finish().unwrap();
-    assert_eq!(found.count("icmp").unwrap(), 0);
+    let captured = capture.finish().unwrap();
+    assert_eq!(captured.count("icmp").unwrap(), 0);
     daemon.mcr(&["remove", "in"]).unwrap();
     let freed = Receiver::bind(&chain.relay, at("10.0.0.2:7000")).unwrap();
     sender.send_numbered(ip("10.0.0.2"), 7000, 5, 400).unwrap();

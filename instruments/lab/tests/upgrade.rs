@@ -1,5 +1,5 @@
-//! What an upgrade from a former version keeps, under load and with the former version's own processes:
-//! routes, memberships, all that was counted, and what packets are decided by. `make upgrade`.
+//! State that an upgrade from a former version preserves, under load and with the former version's own processes:
+//! routes, memberships, counters, and the state that decides about packets. `make upgrade`.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -25,10 +25,10 @@ use serde_json::Value;
 const FORMER: &str = "8e57580e5a3a167742b859abd419821c23fdb260";
 /// IGMPv2 leave; IGMPv3 records that change to including nothing or block sources.
 const LEAVES: &str = "igmp.type == 0x17 || igmp.record_type == 3 || igmp.record_type == 6";
-/// Lines of the rules that have two.
+/// Legs of the rules that have two.
 const NEWS: [&str; 2] = ["239.3.0.1", "239.3.0.2"];
 const TWIN: [&str; 2] = ["239.3.0.3", "239.3.0.4"];
-/// What stands in `stats --json` beside numbers that only grow.
+/// Keys in `stats --json` of numbers that only grow.
 const TOTALS: [&str; 13] = [
     "packets",
     "bytes",
@@ -76,11 +76,11 @@ fn upgrade(path: &str, end: Signal) {
     link::wait_for_member((switch, "br0"), GROUP).unwrap();
     let load = crate::faults::load(&chain, plan).unwrap();
     let sender = Sender::open((&chain.sender, "veth0"), "10.0.0.1".parse().unwrap()).unwrap();
-    let lines = Lines(&sender);
-    lines.bring(0..40);
+    let legs = Legs(&sender);
+    legs.send_all(0..40);
     let second = format!("{}%veth1:5001", NEWS[1]);
     daemon.mcr(&["switch", "news", &second]).unwrap();
-    lines.bring(40..80);
+    legs.send_all(40..80);
     daemon.settled("twin", 160).unwrap();
     daemon.settled("news", 160).unwrap();
     let before = totals(&daemon);
@@ -108,8 +108,8 @@ fn upgrade(path: &str, end: Signal) {
         assert_eq!(daemon.taken_over("added").unwrap(), 0);
     }
 
-    // Both go on where they were, and the numbers of a merge are of the stream that it had.
-    lines.bring(80..120);
+    // Both continue from their state, and a merge's numbers are of its former stream.
+    legs.send_all(80..120);
     let twin = daemon.settled("twin", 240).unwrap();
     assert_eq!(twin.outputs[0].sent.packets, 120, "{twin:?}");
     let merge = twin.merge.unwrap();
@@ -133,7 +133,7 @@ fn upgrade(path: &str, end: Signal) {
     lab::accounting::check(&daemon.stats().unwrap()).unwrap();
 }
 
-/// The daemon is the former version, its clients are this one.
+/// The daemon is the former version, its clients are the present one.
 fn options(path: &str, former: &Path) -> Options {
     let run = format!("shift; exec {} \"$@\"", former.display());
     Options {
@@ -143,7 +143,7 @@ fn options(path: &str, former: &Path) -> Options {
     }
 }
 
-/// The load's own rule, one whose inputs stand by for each other, one that merges them, and a limit.
+/// The load's own rule, one with standby inputs, one that merges its inputs, and a limit.
 fn rules(plan: Plan) -> String {
     let two = |[one, other]: [&str; 2]| format!("[\"{one}%veth1:5001\", \"{other}%veth1:5001\"]");
     format!(
@@ -159,11 +159,11 @@ fn rules(plan: Plan) -> String {
     )
 }
 
-/// Sends what the rules with two lines relay one of.
-struct Lines<'a>(&'a Sender);
+/// Sends on all legs of the rules that have two.
+struct Legs<'a>(&'a Sender);
 
-impl Lines<'_> {
-    fn bring(&self, numbers: std::ops::Range<u64>) {
+impl Legs<'_> {
+    fn send_all(&self, numbers: std::ops::Range<u64>) {
         for group in NEWS.into_iter().chain(TWIN).chain(["239.3.0.5"]) {
             self.send(group, numbers.clone());
         }
@@ -174,7 +174,7 @@ impl Lines<'_> {
             self.0
                 .send(group.parse().unwrap(), 5001, &rtp(number))
                 .unwrap();
-            // A flood would tell what the bed's own queues hold.
+            // A flood would measure the capacity of the bed's own queues.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -189,11 +189,11 @@ fn rtp(number: u64) -> Vec<u8> {
     packet
 }
 
-/// All that a daemon has counted and that only grows, by where it stands.
+/// All counts of a daemon that only grow, by their path in the JSON.
 fn totals(daemon: &Daemon) -> BTreeMap<String, u64> {
-    let stats = daemon.mcr(&["stats", "--json"]).unwrap();
+    let text = daemon.mcr(&["stats", "--json"]).unwrap();
     let mut totals = BTreeMap::new();
-    let stats: Value = serde_json::from_str(&stats).unwrap();
+    let stats: Value = serde_json::from_str(&text).unwrap();
     for rule in stats["rules"].as_array().unwrap() {
         collect(rule, rule["name"].as_str().unwrap(), &mut totals);
     }
@@ -204,7 +204,7 @@ fn totals(daemon: &Daemon) -> BTreeMap<String, u64> {
 fn collect(value: &Value, at: &str, totals: &mut BTreeMap<String, u64>) {
     match value {
         Value::Object(fields) => {
-            // Of a histogram the empty buckets are left out, so places in it shift.
+            // A histogram omits its empty buckets, so indices in it shift.
             for (name, value) in fields.iter().filter(|(name, _)| *name != "buckets") {
                 collect(value, &format!("{at} {name}"), totals);
             }
@@ -221,7 +221,7 @@ fn collect(value: &Value, at: &str, totals: &mut BTreeMap<String, u64>) {
     }
 }
 
-/// The former version's program, once for all tests; or why there is none: its sources are not here.
+/// The former version's program, built once for all tests; or why there is none: its sources are missing.
 static FORMER_BINARY: LazyLock<Result<PathBuf>> = LazyLock::new(|| {
     if let Some(given) = env::var_os("MCR_TEST_FORMER") {
         return Ok(PathBuf::from(given).canonicalize()?);
@@ -244,8 +244,8 @@ fn build() -> Result<PathBuf> {
         .arg(FORMER)
         .output()
         .context("git")?;
-    let said = String::from_utf8_lossy(&archive.stderr).trim().to_owned();
-    ensure!(archive.status.success(), "no sources of {FORMER}: {said}");
+    let error = String::from_utf8_lossy(&archive.stderr).trim().to_owned();
+    ensure!(archive.status.success(), "no sources of {FORMER}: {error}");
     let unpacked = Command::new("tar")
         .current_dir(&directory)
         .args(["-xf", "sources.tar"])

@@ -1,5 +1,5 @@
-//! The world changes under a rule: it ends in the right state by itself, says so, counts why, and no
-//! other rule notices. In an order of chance whose seed is printed.
+//! Changes around a rule: it recovers without help, reports its state, counts the reason, and no
+//! other rule is affected. In a random order whose seed is printed.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -12,10 +12,10 @@ lab::on_both_paths!(every_change_once);
 
 fn every_change_once(path: &str) {
     let mut random = Random::new();
-    let mut left = Fault::ALL.to_vec();
+    let mut remaining = Fault::ALL.to_vec();
     let world = World::new(path).unwrap();
-    while !left.is_empty() {
-        let fault = left.swap_remove(random.below(left.len() as u64) as usize);
+    while !remaining.is_empty() {
+        let fault = remaining.swap_remove(random.below(remaining.len() as u64) as usize);
         world.suffer(fault).unwrap();
     }
     world.finish().unwrap();

@@ -1,4 +1,4 @@
-//! The hook at XDP in a daemon's hands: on veth, whose far ends leave checksums whole, where it is asked for.
+//! The XDP hook with a daemon: on veth, whose far ends complete checksums, where it is requested.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -43,8 +43,8 @@ fn is_at_xdp(daemon: &Daemon) -> bool {
 
 /// Waits until a reason holds these words.
 fn wait_for_reason(daemon: &Daemon, words: &str) {
-    let told = || hook(daemon).0 == "tc" && hook(daemon).1.contains(words);
-    wait::until("the hook is tc", told)
+    let is_reported = || hook(daemon).0 == "tc" && hook(daemon).1.contains(words);
+    wait::until("the hook is tc", is_reported)
         .unwrap_or_else(|error| panic!("{error}: {:?}", hook(daemon)));
 }
 
@@ -53,13 +53,13 @@ fn has_program(chain: &Chain, name: &str) -> bool {
     shown.contains("xdp")
 }
 
-/// What was handed over at XDP.
+/// Packets that were redirected at XDP.
 fn taken(daemon: &Daemon) -> u64 {
     let taken = daemon.stats().unwrap().xdp;
     taken.get("veth1").copied().unwrap_or_default()
 }
 
-/// Says whether a load's first stream is taken at XDP where the path wants it.
+/// Returns whether a load's first stream is received at XDP if the path requires that.
 pub(crate) fn is_as_wanted(daemon: &Daemon, path: &str) -> bool {
     let rule = daemon.rule("steady1").unwrap();
     path != "xdp" || rule.inputs[0].hook.as_deref() == Some("xdp")
@@ -123,7 +123,7 @@ fn rules_that_xdp_cannot_serve_stay_at_tc_and_say_why() {
     wait_for_reason(&bed.daemon, "ethtool -K veth1 rxvlan off");
     bed.relay(50, 100).unwrap();
     assert_counted(&bed.daemon, 50);
-    // Made right while rules forward, it is for the next start.
+    // Corrected while rules forward, it takes effect at the next start.
     link::features((&bed.chain.relay, "veth1"), "rxvlan off").unwrap();
     wait_for_reason(&bed.daemon, "at the next start");
 }
@@ -179,7 +179,7 @@ fn devices_without_an_ethernet_header_stay_at_tc_and_say_why() {
     }
 }
 
-/// A device that was away is there again before anybody has looked.
+/// A device that was moved away is back before the daemon notices.
 #[test]
 fn an_output_that_was_in_another_namespace_is_served_at_xdp_again() {
     let mut bed = bed(chain());
@@ -249,7 +249,7 @@ fn captures(chain: &Chain, name: &str) -> usize {
     bound.count()
 }
 
-/// Starts a capture in the relay's namespace and waits until it listens, and what it listens to is at tc.
+/// Starts a capture in the relay's namespace and waits until it listens and its interface is served at tc.
 fn capture(bed: &Bed, arguments: &[&str], name: &str) -> Process {
     let before = captures(&bed.chain, name);
     let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
@@ -270,8 +270,8 @@ fn capture(bed: &Bed, arguments: &[&str], name: &str) -> Process {
 fn captures_see_what_xdp_would_take_and_hand_over() {
     let bed = bed(chain());
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("tap.pcapng");
-    let file = file.to_str().unwrap();
+    let path = directory.path().join("tap.pcapng");
+    let file = path.to_str().unwrap();
     let commands: [(&[&str], &str); 4] = [
         (&["tap", RULE, "--write", file, "--count", "100"], "veth1"),
         (
@@ -316,16 +316,16 @@ fn captures_see_what_xdp_would_take_and_hand_over() {
     }
     wait::until("XDP serves again", || is_at_xdp(&bed.daemon)).unwrap();
     assert_counted(&bed.daemon, 400);
-    // By a process of the daemon alike, for who asks by the API.
+    // Likewise by a process of the daemon, for a request to the API.
     let socket = bed.daemon.socket();
     let path = "/v1/discover?interfaces=veth1&seconds=15";
-    let asked = std::thread::spawn(move || lab::control::read(&socket, path));
+    let request = std::thread::spawn(move || lab::control::read(&socket, path));
     wait_for_reason(&bed.daemon, "mcr captures on veth1");
     let listens = || captures(&bed.chain, "veth1") > 0;
     wait::until("it listens", listens).unwrap();
     bed.relay(50, 100).unwrap();
-    let told = asked.join().unwrap().unwrap();
-    assert!(told.contains("\"packets\":50,"), "{told}");
+    let reply = request.join().unwrap().unwrap();
+    assert!(reply.contains("\"packets\":50,"), "{reply}");
     wait::until("XDP serves again", || is_at_xdp(&bed.daemon)).unwrap();
 }
 
@@ -333,23 +333,26 @@ fn captures_see_what_xdp_would_take_and_hand_over() {
 fn the_doctor_knows_the_relays_own_program_at_xdp_and_says_what_keeps_packets_from_it() {
     let bed = bed(chain());
     let doctor = || {
-        let found = bed.daemon.client(&["doctor", "--listen", "0"]).unwrap();
-        assert!(!found.stdout.is_empty(), "{found:?}");
-        // Lines are broken to fit.
-        found
+        let finished = bed.daemon.client(&["doctor", "--listen", "0"]).unwrap();
+        assert!(!finished.stdout.is_empty(), "{finished:?}");
+        // Lines are wrapped to fit.
+        finished
             .stdout
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ")
     };
     assert!(is_at_xdp(&bed.daemon));
-    let found = doctor();
+    let findings = doctor();
     assert!(
-        !found.contains("XDP program") && !found.contains("not at XDP"),
-        "{found}"
+        !findings.contains("XDP program") && !findings.contains("not at XDP"),
+        "{findings}"
     );
     link::features((&bed.chain.sink, "veth3"), "gro off").unwrap();
     wait_for_reason(&bed.daemon, "the far end has GRO off");
-    let found = doctor();
-    assert!(found.contains("not at XDP: veth2 takes nothing"), "{found}");
+    let findings = doctor();
+    assert!(
+        findings.contains("not at XDP: veth2 takes nothing"),
+        "{findings}"
+    );
 }

@@ -1,6 +1,5 @@
-//! The report: what a reader can act on, every promise with its command and last figure, a table per
-//! scenario, peers side by side with ratios, plots, the published figures marked as such, and what
-//! faults cost.
+//! The report: a summary, every promise with its command and last figure, a table per scenario, peers
+//! side by side with ratios, plots, the published figures marked as such, and the cost of faults.
 
 mod cases;
 pub mod compare;
@@ -25,8 +24,7 @@ use cases::Cases;
 use origin::{Conditions, Shown};
 use tables::{details, figures, heading};
 
-/// Writes the report and its plots. Returns what a reader has to be warned of, which the report
-/// says as well.
+/// Writes the report and its plots. Returns warnings for the reader, which the report contains as well.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -50,19 +48,19 @@ pub fn write(
     text.push_str(READING);
     text.push_str(&described);
     for scenario in &SCENARIOS {
-        let own: Vec<Shown<'_>> = cases
+        let shown: Vec<Shown<'_>> = cases
             .iter()
             .filter(|shown| shown.case.scenario == scenario.number)
             .copied()
             .collect();
-        if own.is_empty() {
+        if shown.is_empty() {
             continue;
         }
         text.push_str(&heading(scenario));
         if are_several {
-            text.push_str(&origin::measured_under(&own));
+            text.push_str(&origin::measured_under(&shown));
         }
-        let own = only_cases(&own);
+        let own = only_cases(&shown);
         text.push_str(&figures(scenario.number, &own));
         for (number, file, title) in &images {
             if *number == scenario.number {
@@ -137,18 +135,18 @@ fn only_cases<'a>(shown: &[Shown<'a>]) -> Vec<&'a CaseResult> {
     shown.iter().map(|shown| shown.case).collect()
 }
 
-/// Puts cases as their scenario lists them; those that it does not list go last, as they ran.
+/// Sorts cases as their scenario lists them; unlisted ones go last, as they ran.
 fn in_order<T>(cases: &mut [T], case: impl Fn(&T) -> &CaseResult) {
     let planned: Vec<Vec<_>> = SCENARIOS.iter().map(|scenario| scenario.listed()).collect();
     cases.sort_by_cached_key(|it| {
         let case = case(it);
         let all = planned.get(usize::from(case.scenario).wrapping_sub(1));
-        let place = all.and_then(|all| all.iter().position(|listed| *listed == case.parameters));
-        (case.scenario, place.unwrap_or(usize::MAX))
+        let index = all.and_then(|all| all.iter().position(|listed| *listed == case.parameters));
+        (case.scenario, index.unwrap_or(usize::MAX))
     });
 }
 
-/// Says where the runs were made, and warns when that was not one place and one build.
+/// Describes the conditions of the runs, and warns when there are several machines or builds.
 fn describe(conditions: &[Conditions<'_>]) -> (String, Vec<String>) {
     let mut text = String::from("## Conditions\n\n");
     let mut warnings = Vec::new();
@@ -163,7 +161,7 @@ fn describe(conditions: &[Conditions<'_>]) -> (String, Vec<String>) {
     (text, warnings)
 }
 
-/// The path of a plot as seen from the report's own directory.
+/// The path of a plot relative to the report's directory.
 fn relative(output: &Path, plot: &Path) -> String {
     let base = output.parent().unwrap_or(Path::new(""));
     plot.strip_prefix(base)
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_one_run_merge_and_parts_of_another_machine_are_told() {
+    fn parts_of_one_run_merge_and_parts_of_another_machine_are_reported() {
         let directory = tempfile::tempdir().unwrap();
         let part = |relay, kernel: &str| Results {
             machine: Machine {
@@ -247,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_says_under_which_conditions_its_figure_was_measured() {
+    fn a_promise_names_the_conditions_of_its_figure() {
         let run = |revision: &str, relays: &[&str]| Results {
             machine: Machine {
                 revision: Some(revision.into()),

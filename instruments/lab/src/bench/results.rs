@@ -1,4 +1,4 @@
-//! What a run leaves behind: every trial of every case, with the machine it ran on. JSON.
+//! The results of a run: every trial of every case, with the machine it ran on. JSON.
 
 pub mod machine;
 pub mod number;
@@ -48,38 +48,38 @@ pub struct CaseResult {
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
-    /// What was offered, and what came of it.
+    /// What was offered, and what was delivered.
     #[serde(flatten)]
     pub volume: Volume,
-    /// Where what did not arrive went, as far as anybody counted it.
+    /// Where missing copies were dropped, as far as any counter shows.
     pub drops: Vec<Drops>,
     /// What the relay itself counted, if it counts.
     pub relay: Option<RelayCount>,
     /// What it cost.
     pub cost: Cost,
-    /// Load average of the machine as the trial began; well above 0 it says that something else
-    /// was running.
+    /// Load average of the machine as the trial began; well above 0 it means that something else was
+    /// running.
     #[serde(default)]
     pub load_average: f64,
     /// One-way latency in microseconds, from the intended send time.
     pub latency_us: Option<Summary>,
     /// Microseconds between the first and the last copy of one datagram.
     pub skew_us: Option<Summary>,
-    /// The highest offered rate without loss that a search found, datagrams per second.
+    /// The highest offered rate without loss by a search, datagrams per second.
     pub zero_loss_pps: Option<f64>,
     /// The highest offered rate that lost at most half a percent, datagrams per second.
     pub partial_drop_pps: Option<f64>,
-    /// What that search offered on its way, and what was lost.
+    /// Offered rate and loss of every step of that search.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probe>,
     /// What the sequence numbers showed, where the receiver read them.
     pub sequence: Option<Sequence>,
 }
 
-/// Copies that one place dropped.
+/// Copies dropped at one location.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drops {
-    /// The place.
+    /// The location.
     pub at: String,
     /// Copies that are missing at the sinks because of it.
     pub copies: u64,
@@ -94,7 +94,7 @@ pub struct RelayCount {
     pub sent: u64,
     /// Copies dropped under some reason.
     pub dropped: u64,
-    /// Datagrams its receive rings had no room for, which no rule can count.
+    /// Datagrams dropped at its full receive rings, which no rule can count.
     #[serde(default)]
     pub ring_full: u64,
 }
@@ -125,14 +125,14 @@ pub struct Cost {
     pub processes: u32,
 }
 
-/// What the receiver found.
+/// What the receiver's sequence numbers show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sequence {
     /// Numbers missing between the first and the last seen.
     pub lost: u64,
     /// Numbers seen again.
     pub duplicated: u64,
-    /// Datagrams that came after a higher number.
+    /// Datagrams that arrived after a higher number.
     pub reordered: u64,
     /// Datagrams with a changed byte.
     pub corrupt: u64,
@@ -145,17 +145,17 @@ impl Outcome for Trial {
 }
 
 impl Trial {
-    /// The trial that a search found, with the rest of what it found.
-    pub fn found(found: SearchResult<Self>) -> Self {
+    /// The trial of a search, with the search's other results.
+    pub fn of_search(search: SearchResult<Self>) -> Self {
         Self {
-            zero_loss_pps: Some(found.zero_loss_pps),
-            partial_drop_pps: Some(found.partial_drop_pps),
-            probes: found.probes,
-            ..found.trial
+            zero_loss_pps: Some(search.zero_loss_pps),
+            partial_drop_pps: Some(search.partial_drop_pps),
+            probes: search.probes,
+            ..search.trial
         }
     }
 
-    /// Missing copies that nobody counted; negative when more drops were counted than are missing.
+    /// Missing copies that no counter explains; negative when more drops were counted than are missing.
     pub fn unexplained(&self) -> i64 {
         let counted: u64 = self.drops.iter().map(|drops| drops.copies).sum();
         self.missing() - counted as i64
@@ -166,8 +166,7 @@ impl Trial {
         self.volume.delivered as f64 / self.volume.seconds.max(1e-9)
     }
 
-    /// Busy time of the core that belongs to the relay, microseconds per delivered copy, as far as
-    /// a core does: `core` is its number.
+    /// Busy time of the relay's own core, number `core`, in microseconds per delivered copy.
     pub fn core_us_per_copy(&self, core: usize) -> f64 {
         let busy = self.cost.busy_seconds.get(core).copied().unwrap_or(0.0);
         1e6 * busy / self.volume.delivered.max(1) as f64
@@ -186,17 +185,17 @@ impl CaseResult {
         Spread::of(self.trials.iter().map(figure))
     }
 
-    /// Says whether another run measured the same case of the same relay.
+    /// Returns whether another run measured the same case of the same relay.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.scenario, &self.parameters, &self.relay)
             == (other.scenario, &other.parameters, &other.relay)
     }
 
-    /// Says whether it is of a scenario and has these parameters, among others: `streams=20,pps=2000`.
+    /// Returns whether it is of a scenario and has at least these parameters: `streams=20,pps=2000`.
     pub fn is_of(&self, scenario: u8, parameters: &str) -> bool {
         let has = |parameter: &str| {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            self.parameters.get(name).is_some_and(|have| have == value)
+            self.parameters.get(name).is_some_and(|own| own == value)
         };
         let mut parameters = parameters.split(',').filter(|text| !text.is_empty());
         self.scenario == scenario && parameters.all(has)
@@ -204,11 +203,12 @@ impl CaseResult {
 
     /// The parameters as text, in a fixed order.
     pub fn parameters_text(&self) -> String {
-        let shown = self.parameters.iter();
-        let shown: Vec<String> = shown
+        let pairs: Vec<String> = self
+            .parameters
+            .iter()
             .map(|(name, value)| format!("{name} {value}"))
             .collect();
-        shown.join(", ")
+        pairs.join(", ")
     }
 }
 
@@ -255,18 +255,17 @@ impl Spread {
 }
 
 impl Results {
-    /// Reads results that [`Results::write`] left.
+    /// Reads results that [`Results::write`] wrote.
     ///
     /// # Errors
-    /// When the file is not there or not of this shape.
+    /// When the file does not exist or has another format.
     pub fn read(file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let file = file.display();
         serde_json::from_str(&text).with_context(|| format!("{file}: not results of mcr bench run"))
     }
 
-    /// Writes the results, making the directory if need be. The file is the old one or the new
-    /// one, never half of it.
+    /// Writes the results atomically, making the directory if need be.
     ///
     /// # Errors
     /// When the file system refuses.
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_counted_is_unexplained() {
+    fn missing_copies_without_a_counter_are_unexplained() {
         let trial = Trial {
             volume: Volume {
                 expected: 100,

@@ -1,4 +1,4 @@
-//! A run: cases of scenarios, each relay on its bed under load, and what was counted there.
+//! A run: cases of scenarios, each relay on its bed under load, and the counts.
 
 pub mod bed;
 mod case;

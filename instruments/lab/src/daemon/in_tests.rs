@@ -1,4 +1,4 @@
-//! What tests alone do to a daemon.
+//! Operations on a daemon for tests only.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -16,7 +16,7 @@ use crate::process::{Finished, Process};
 use crate::{accounting, wait};
 
 impl Daemon {
-    /// Starts the daemon again as [`Daemon::start_again`] does, by another program and its arguments.
+    /// Starts the daemon again as [`Daemon::start_again`] does, under another program with its arguments.
     ///
     /// # Errors
     /// When it ends or does not answer in time; the message has its log.
@@ -31,11 +31,11 @@ impl Daemon {
     /// When it ends or does not answer in time; the message has its log.
     pub fn start_again_in(&mut self, namespace: &Namespace) -> Result<()> {
         let before = std::mem::replace(&mut self.namespace, namespace.clone());
-        self.left.push(before);
+        self.former_namespaces.push(before);
         self.start_again()
     }
 
-    /// Starts the daemon again and kills it `alive` later, wherever its start has come to.
+    /// Starts the daemon again and kills it `alive` later, at whatever point of its start.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -47,20 +47,21 @@ impl Daemon {
         Ok(())
     }
 
-    /// What this run says it found when it took over: a number by its name in the log, `found` for
-    /// routes.
+    /// What this run logged about its takeover: a number by its name in the log, `found` for routes.
     ///
     /// # Errors
-    /// When its log does not say.
+    /// When its log does not have it.
     pub fn taken_over(&self, number: &str) -> Result<usize> {
-        let log = self.process.as_ref().map(Process::stderr);
-        let log = log.context("the daemon does not run")?;
+        let process = self.process.as_ref();
+        let log = process
+            .map(Process::stderr)
+            .context("the daemon does not run")?;
         let mut lines = log.lines().filter(|line| line.contains("pinned routes"));
         let words = lines.next().unwrap_or_default().split_whitespace();
-        let found = words
+        let value = words
             .filter_map(|word| word.strip_prefix(number)?.strip_prefix('='))
             .next();
-        found
+        value
             .and_then(|number| number.parse().ok())
             .with_context(|| format!("the log does not say what was found: {log}"))
     }
@@ -90,7 +91,7 @@ impl Daemon {
     /// rule and returns this one's counters.
     ///
     /// # Errors
-    /// When the packets do not come, more come, or the law is broken.
+    /// When the packets do not arrive, more arrive, or the law is broken.
     pub fn settled(&self, name: &str, packets: u64) -> Result<RuleStats> {
         let what = format!("rule {name} has received {packets} packets");
         self.wait_for(name, &what, |rule| rule.received.packets >= packets)?;
@@ -114,11 +115,11 @@ impl Daemon {
         self.stop(Signal::SIGKILL).map(drop)
     }
 
-    /// Kills a worker with SIGKILL, once it runs, and says which process that was: one that is between
-    /// two starts has the process id 0, and to signal that is to signal one's own group.
+    /// Kills a worker with SIGKILL, once it runs, and returns its process id: a worker between two starts
+    /// has the process id 0, and a signal to that goes to one's own group.
     ///
     /// # Errors
-    /// When it does not come to run in time.
+    /// When it does not run in time.
     pub fn kill_worker(&self, id: u32) -> Result<u32> {
         let pid = wait::some_within(wait::PATIENCE, "the worker runs", || {
             let workers = self.stats().ok()?.workers;

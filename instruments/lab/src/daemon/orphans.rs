@@ -1,5 +1,5 @@
-//! What a killed daemon leaves running on purpose: its keeper and its workers. They are in the test's
-//! own namespace, run the binary under test and have no parent any more.
+//! Processes that a killed daemon leaves running on purpose: its keeper and its workers. They are in the
+//! test's own namespace, run the binary under test and have lost their parent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ pub(super) fn end(namespace: &Namespace, instance: &str) {
     for orphan in &orphans {
         let _ = kill(*orphan, Signal::SIGTERM);
     }
-    let gone = wait::until_within(GRACE, "orphans end", || {
+    let ended = wait::until_within(GRACE, "orphans end", || {
         orphans.iter().all(|orphan| kill(*orphan, None).is_err())
     });
-    if gone.is_err() {
+    if ended.is_err() {
         for orphan in find(namespace, instance) {
             let _ = kill(orphan, Signal::SIGKILL);
         }
@@ -39,13 +39,13 @@ fn find(namespace: &Namespace, instance: &str) -> Vec<Pid> {
         let read = |file| fs::read_to_string(directory.join(file)).unwrap_or_default();
         let is_orphan = read("status").lines().any(|line| line == "PPid:\t1");
         let words = read("cmdline");
-        let is_anothers = words.contains("keeper") && !words.contains(instance);
-        runs(&directory, binary) && is_orphan && !is_anothers
+        let is_of_other_instance = words.contains("keeper") && !words.contains(instance);
+        runs(&directory, binary) && is_orphan && !is_of_other_instance
     });
     orphans.map(Pid::from_raw).collect()
 }
 
-/// A binary that was built anew since shows as deleted.
+/// Whether the process runs the binary, which shows as deleted if it was rebuilt since.
 fn runs(process: &Path, binary: &Path) -> bool {
     let exe = fs::read_link(process.join("exe")).unwrap_or_default();
     exe.to_string_lossy().trim_end_matches(" (deleted)") == binary.to_string_lossy()

@@ -1,4 +1,4 @@
-//! The account of a demonstration: what each side counted, brought together.
+//! The account of a demonstration: each side's counts, combined.
 
 use anyhow::{Context, Result};
 use api::reply::Stats;
@@ -19,7 +19,7 @@ pub struct Report {
     pub send_errors: u64,
 }
 
-/// What became of one stream at one output.
+/// The outcome of one stream at one output.
 #[derive(Clone, Debug, Serialize)]
 pub struct Delivery {
     /// Rule that relays the stream.
@@ -28,9 +28,9 @@ pub struct Delivery {
     pub shows: &'static str,
     /// Path it ran on.
     pub path: String,
-    /// Where the stream came from, as the rule writes it.
+    /// The input of the stream, as the rule writes it.
     pub input: String,
-    /// Where it went, as the rule writes it.
+    /// Its output, as the rule writes it.
     pub output: String,
     /// Packets the sender sent.
     pub sent: u64,
@@ -42,12 +42,12 @@ pub struct Delivery {
     pub delivered: u64,
     /// Packets sent that did not arrive.
     pub lost: u64,
-    /// Packets found damaged or twice.
+    /// Packets that arrived damaged or twice.
     pub faulty: u64,
     /// Who received.
     pub receiver: &'static str,
     /// From the intended send time to arrival, in microseconds: median, 99th percentile, longest;
-    /// `None` where the receiver cannot tell.
+    /// `None` where the receiver cannot measure it.
     pub latency_us: Option<[f64; 3]>,
 }
 
@@ -59,14 +59,14 @@ impl Delivery {
 }
 
 impl Report {
-    /// Says whether every packet was delivered once and every counter adds up.
+    /// Returns whether every packet was delivered once and every counter adds up.
     pub fn is_success(&self) -> bool {
         let whole = self.deliveries.iter().all(Delivery::is_whole);
         whole && self.broken_law.is_none() && self.send_errors == 0
     }
 }
 
-/// Puts together what the daemon, `mcr receive` and `socat` counted.
+/// Combines the counts of the daemon, `mcr receive` and `socat`.
 pub(super) fn deliveries(
     sent: u64,
     stats: &Stats,
@@ -75,15 +75,17 @@ pub(super) fn deliveries(
 ) -> Result<Vec<Delivery>> {
     let mut deliveries = Vec::new();
     for stream in &STREAMS {
-        let rule = stats.rules.iter().find(|rule| rule.name == stream.rule);
-        let rule = rule.with_context(|| format!("mcr stats has no rule {}", stream.rule))?;
+        let mut rules = stats.rules.iter();
+        let rule = rules
+            .find(|rule| rule.name == stream.rule)
+            .with_context(|| format!("mcr stats has no rule {}", stream.rule))?;
         for (index, (to, _)) in stream.outputs.iter().enumerate() {
             let at = stream.at(to);
             let endpoint = checked.endpoints.iter().find(|one| one.at == at);
-            let endpoint = endpoint.map(|one| &one.tally);
+            let tally = endpoint.map(|one| &one.tally);
             let output = rule.outputs.get(index);
             let delivered = match stream.receiver {
-                Receiver::Mcr => endpoint.map_or(0, |endpoint| endpoint.packets),
+                Receiver::Mcr => tally.map_or(0, |tally| tally.packets),
                 Receiver::Socat => stock_packets,
             };
             deliveries.push(Delivery {
@@ -97,9 +99,9 @@ pub(super) fn deliveries(
                 relayed: output.map_or(0, |output| output.sent.packets),
                 delivered,
                 lost: sent.saturating_sub(delivered),
-                faulty: endpoint.map_or(0, |endpoint| endpoint.duplicated + endpoint.corrupt),
+                faulty: tally.map_or(0, |tally| tally.duplicated + tally.corrupt),
                 receiver: stream.receiver.name(),
-                latency_us: endpoint.and_then(|endpoint| figures(&endpoint.latency_us)),
+                latency_us: tally.and_then(|tally| figures(&tally.latency_us)),
             });
         }
     }

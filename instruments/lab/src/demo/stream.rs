@@ -1,10 +1,10 @@
-//! What the demonstration relays.
+//! The streams of the demonstration.
 
 /// One stream of the demonstration.
 pub(super) struct Stream {
     pub(super) rule: &'static str,
     pub(super) shows: &'static str,
-    /// Its group and port, by which the generator sends it and the rule takes it.
+    /// Group and port that the generator sends to and the rule receives.
     input: (&'static str, u16),
     /// Where the rule sends it, and with which options.
     pub(super) outputs: &'static [(&'static str, &'static str)],

@@ -26,9 +26,9 @@ use crate::link;
 use crate::namespace::Namespace;
 use crate::wait;
 
-/// What of the rules is received.
+/// Group and port that the rule receives.
 pub const INPUT: (Ipv4Addr, u16) = (Ipv4Addr::new(239, 1, 1, 1), 5001);
-/// What of the rules is sent.
+/// Group and port that the rule sends to.
 pub const OUTPUT: (Ipv4Addr, u16) = (Ipv4Addr::new(239, 10, 1, 1), 6001);
 /// Name of the rule, and so of its share.
 pub const RULE: &str = "cam1";
@@ -41,7 +41,7 @@ const MEMBERS: u8 = 3;
 /// From the first relay's start to the first packet: joins, a beat, a claim, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A fleet with all that it needs. Dropping it takes everything away.
+/// A fleet with everything it needs. Dropping it removes everything.
 #[derive(Debug)]
 pub struct Bed {
     // Dropped in this order: relays first, while etcd answers, then etcd, then the networks.
@@ -80,7 +80,7 @@ impl Bed {
             link::multicast_route((&namespace, name))?;
             anyhow::Ok(namespace)
         });
-        let places = (0..MEMBERS).map(|member| {
+        let sites = (0..MEMBERS).map(|member| {
             let namespace = Namespace::new(&format!("etcd{member}"))?;
             let port = format!("etcd{member}");
             plug((&namespace, "mg0"), (&switches, &port), MANAGEMENT_BRIDGE)?;
@@ -90,7 +90,7 @@ impl Bed {
         });
         Ok(Self {
             relays: Vec::new(),
-            etcd: Cluster::start(places.collect::<Result<_>>()?, Storage::Memory)?,
+            etcd: Cluster::start(sites.collect::<Result<_>>()?, Storage::Memory)?,
             sender: sender?,
             sink: sink?,
             switches,
@@ -98,13 +98,13 @@ impl Bed {
         })
     }
 
-    /// Adds a relay and waits until it answers. Its addresses end in `place`, from 1.
+    /// Adds a relay and waits until it answers. Its addresses end in `number`, from 1.
     ///
     /// # Errors
     /// When a step fails.
-    pub fn add_relay(&mut self, place: u8, settings: &Settings) -> Result<()> {
+    pub fn add_relay(&mut self, number: u8, settings: &Settings) -> Result<()> {
         let mut relay = Relay::new(
-            place,
+            number,
             &self.switches,
             self.etcd.endpoints(),
             settings.clone(),
@@ -115,7 +115,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Waits until so many relays have joined the rule's group, as the switch sees it.
+    /// Waits until that many relays have joined the rule's group, as the switch sees it.
     ///
     /// # Errors
     /// When they do not in time; the message has what relays and etcd wrote.
@@ -125,7 +125,7 @@ impl Bed {
         wait::until_within(PATIENCE, &what, joined).with_context(|| self.log())
     }
 
-    /// How many ports of the input's bridge have joined the rule's group.
+    /// How many ports of the input bridge have joined the rule's group.
     fn members(&self) -> Result<usize> {
         let shown = self
             .switches
@@ -134,7 +134,7 @@ impl Bed {
         Ok(shown.lines().filter(|line| line.contains(&group)).count())
     }
 
-    /// Starts a stream of so many packets a second and waits until it is relayed.
+    /// Starts a stream of `rate_pps` packets a second and waits until it is relayed.
     ///
     /// # Errors
     /// When nothing arrives in time; the message has what relays and etcd wrote.
@@ -151,16 +151,16 @@ impl Bed {
         Ok(traffic)
     }
 
-    /// The relay that has this address at its output, by its place among the relays.
+    /// The index of the relay that has this address at its output.
     ///
     /// # Errors
     /// When there is none.
     pub fn relay_at(&self, output: Ipv4Addr) -> Result<usize> {
-        let found = self
+        let index = self
             .relays
             .iter()
             .position(|relay| relay.output() == output);
-        found.with_context(|| format!("no relay has the address {output}"))
+        index.with_context(|| format!("no relay has the address {output}"))
     }
 
     /// What relays and etcd wrote.
@@ -170,7 +170,7 @@ impl Bed {
     }
 }
 
-/// The fleet's rules, TOML, with roles in the place of interfaces.
+/// The fleet's rules, TOML, with roles instead of interfaces.
 pub fn rules() -> String {
     format!(
         "version = 1\n[[rule]]\nname = \"{RULE}\"\ninput = \"{}%red:{}\"\n\

@@ -17,7 +17,7 @@ use super::traffic::{FRESH, Record, Traffic, now_ns};
 use crate::guard::Guard;
 use crate::wait;
 
-/// How the demonstration goes.
+/// Settings of the demonstration.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `auto`, `kernel` or `userspace`.
@@ -28,43 +28,43 @@ pub struct Options {
     pub part: Duration,
 }
 
-/// What the receiver saw.
+/// What the receiver observed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The relay that died, and the one that took over.
+    /// The relay that died.
     pub died: String,
-    /// The other.
+    /// The relay that took over.
     pub successor: String,
     /// Packets sent.
     pub sent: u64,
     /// Packets that arrived, each counted once.
     pub received: u64,
-    /// Packets that never came.
+    /// Packets that never arrived.
     pub lost: u64,
-    /// Packets that came again.
+    /// Packets that arrived again.
     pub twice: u64,
     /// The longest silence, in milliseconds.
     pub gap_ms: f64,
     /// From the death to the first packet of the other relay, in milliseconds.
     pub takeover_ms: f64,
-    /// Who forwarded, in a row: one at a time explains every packet.
+    /// The relays that forwarded, in order: one at a time explains every packet.
     pub forwarders: Vec<String>,
 }
 
 impl Report {
-    /// Says whether the other relay took over, once, and nothing came twice.
+    /// Returns whether the other relay took over, once, and nothing arrived twice.
     pub fn is_success(&self) -> bool {
         self.twice == 0 && self.forwarders == [self.died.as_str(), self.successor.as_str()]
     }
 }
 
-/// How long a beat counts, as where nobody says otherwise.
+/// How long a beat counts, as by default.
 const HOLD: Duration = Duration::from_millis(1200);
 
-/// Runs the demonstration and takes everything away again. `show` gets each step; `stop` ends it early.
+/// Runs the demonstration and removes everything again. `show` receives each step; `stop` ends it early.
 ///
 /// # Errors
-/// When etcd is not installed, a step fails, nobody takes over, or `stop` was set.
+/// When etcd is not installed, a step fails, no relay takes over, or `stop` was set.
 pub fn run(
     options: &Options,
     stop: &AtomicBool,
@@ -78,7 +78,7 @@ pub fn run(
         ensure!(!stop.load(Ordering::Relaxed), "interrupted");
         show(text)
     };
-    let mut bed = lay(options, &mut step)?;
+    let mut bed = set_up(options, &mut step)?;
     let traffic = bed.start_traffic(options.rate_pps)?;
     rest(options.part, stop)?;
     let holder = traffic
@@ -92,8 +92,8 @@ pub fn run(
     ))?;
     let at_ns = now_ns();
     bed.relays[died].die()?;
-    let successor = successor(&traffic, holder).with_context(|| bed.log())?;
-    let successor = bed.relay_at(successor)?;
+    let successor_output = successor(&traffic, holder).with_context(|| bed.log())?;
+    let successor = bed.relay_at(successor_output)?;
     step(&format!(
         "relay {} has taken over",
         bed.relays[successor].name()
@@ -103,7 +103,7 @@ pub fn run(
     report(&bed, &record, (died, successor), at_ns)
 }
 
-fn lay(options: &Options, step: &mut impl FnMut(&str) -> Result<()>) -> Result<Bed> {
+fn set_up(options: &Options, step: &mut impl FnMut(&str) -> Result<()>) -> Result<Bed> {
     let mut bed = Bed::without_relays()?;
     let leader = bed.etcd.wait_for_leader()?;
     step(&format!(
@@ -115,8 +115,8 @@ fn lay(options: &Options, step: &mut impl FnMut(&str) -> Result<()>) -> Result<B
         on_isolation: "peers".to_owned(),
         hold: HOLD,
     };
-    for place in 1..=2 {
-        bed.add_relay(place, &settings)?;
+    for number in 1..=2 {
+        bed.add_relay(number, &settings)?;
     }
     step(
         "relays a and b: the same network on either side, each with a daemon that knows the fleet",
@@ -130,7 +130,7 @@ fn lay(options: &Options, step: &mut impl FnMut(&str) -> Result<()>) -> Result<B
     Ok(bed)
 }
 
-/// Waits until another relay forwards, and says which.
+/// Waits until another relay forwards, and returns its address.
 fn successor(traffic: &Traffic, holder: Ipv4Addr) -> Result<Ipv4Addr> {
     wait::some_within(wait::PATIENCE, "another relay forwards", || {
         traffic.forwarder(FRESH).filter(|relay| *relay != holder)
@@ -154,8 +154,8 @@ fn report(
 ) -> Result<Report> {
     let packets = &record.packets;
     let holder = bed.relays[died].output();
-    let first = history::first_of_another(packets, holder, at_ns);
-    let first = first.context("no packet of the other relay")?;
+    let first = history::first_of_another(packets, holder, at_ns)
+        .context("no packet of the other relay")?;
     let end_ns = packets.last().map_or(at_ns, |packet| packet.arrived_ns);
     let name = |relay: Ipv4Addr| Ok(bed.relays[bed.relay_at(relay)?].name().to_owned());
     let tenures = history::tenures(packets);

@@ -1,5 +1,5 @@
 //! Members of etcd as Debian installs it, with its default times: each a process of its own, with its
-//! data in a directory that goes with it.
+//! data in a directory that is removed with it.
 
 #[cfg(feature = "test-support")]
 mod in_tests;
@@ -21,22 +21,22 @@ use crate::{mark, wait};
 /// Where clients connect.
 pub const CLIENT_PORT: u16 = 2379;
 const MEMBER_PORT: u16 = 2380;
-/// How long a member may take to say what it is.
+/// How long a member may take to answer.
 const ANSWER: Duration = Duration::from_millis(500);
 /// A cluster elects its first leader within seconds, on a busy disk within a minute.
 const ELECTION: Duration = Duration::from_secs(60);
 
-/// Lines that tell of a member what went wrong.
+/// Lines of a member's log that show what went wrong.
 const LAST_LINES: usize = 20;
 
 /// Where a member runs, and its address there.
 pub type Site = (Namespace, Ipv4Addr);
 
-/// Says what is missing if etcd is not installed.
+/// What is missing if etcd is not installed.
 pub fn missing() -> Option<&'static str> {
-    let found = Command::new("etcd").arg("--version").output();
-    let is_there = found.is_ok_and(|output| output.status.success());
-    (!is_there)
+    let output = Command::new("etcd").arg("--version").output();
+    let is_installed = output.is_ok_and(|output| output.status.success());
+    (!is_installed)
         .then_some("etcd is not installed: apt-get install etcd-server (dist/bootstrap fleet does)")
 }
 
@@ -45,14 +45,14 @@ pub fn missing() -> Option<&'static str> {
 pub enum Storage {
     /// In the directory of temporary files. Each write waits for the disk.
     Disk,
-    /// In memory: what etcd takes then is not the disk's.
+    /// In memory: etcd's times are then independent of the disk.
     Memory,
 }
 
 /// A cluster. Dropping it ends its members and removes their data.
 #[derive(Debug)]
 pub struct Cluster {
-    // Dropped first: they write there.
+    // Dropped before the directory that they write to.
     members: Vec<Member>,
     _directory: TempDir,
 }
@@ -60,7 +60,7 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Member {
     name: String,
-    place: Site,
+    site: Site,
     data: PathBuf,
     cluster: String,
     process: Option<Process>,
@@ -68,11 +68,11 @@ struct Member {
 }
 
 impl Cluster {
-    /// Starts a member at each place and waits until they have a leader.
+    /// Starts a member at each site and waits until they have a leader.
     ///
     /// # Errors
     /// When etcd is not installed, does not start or elects no leader in time.
-    pub fn start(places: Vec<Site>, storage: Storage) -> Result<Self> {
+    pub fn start(sites: Vec<Site>, storage: Storage) -> Result<Self> {
         if let Some(missing) = missing() {
             anyhow::bail!(missing);
         }
@@ -80,13 +80,14 @@ impl Cluster {
             Storage::Disk => mark::directory()?,
             Storage::Memory => mark::directory_in_memory()?,
         };
-        let named = places.iter().enumerate();
-        let cluster: Vec<String> = named
+        let cluster: Vec<String> = sites
+            .iter()
+            .enumerate()
             .map(|(index, (_, address))| format!("e{index}=http://{address}:{MEMBER_PORT}"))
             .collect();
-        let members = places.into_iter().enumerate().map(|(index, place)| Member {
+        let members = sites.into_iter().enumerate().map(|(index, site)| Member {
             name: format!("e{index}"),
-            place,
+            site,
             data: directory.path().join(format!("e{index}")),
             cluster: cluster.join(","),
             process: None,
@@ -103,7 +104,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Members, whether they run or not.
+    /// The number of members, running or not.
     pub fn len(&self) -> usize {
         self.members.len()
     }
@@ -112,7 +113,7 @@ impl Cluster {
     pub fn endpoints(&self) -> Vec<String> {
         let members = self.members.iter();
         members
-            .map(|member| format!("http://{}:{CLIENT_PORT}", member.place.1))
+            .map(|member| format!("http://{}:{CLIENT_PORT}", member.site.1))
             .collect()
     }
 
@@ -124,7 +125,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until one of them leads, and says which.
+    /// Waits until one of them leads, and returns its index.
     ///
     /// # Errors
     /// When none does in time; the message has what the members wrote.
@@ -185,7 +186,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // One by one each would wait for the others to take over.
+        // All at once: one by one each would wait for the others to take over.
         for member in &mut self.members {
             if let Some(process) = &mut member.process {
                 let _ = process.signal(Signal::SIGKILL);
@@ -199,7 +200,7 @@ impl Drop for Cluster {
 
 impl Member {
     fn command(&self) -> Command {
-        let (namespace, address) = &self.place;
+        let (namespace, address) = &self.site;
         let client = format!("http://{address}:{CLIENT_PORT}");
         let member = format!("http://{address}:{MEMBER_PORT}");
         let mut command = namespace.command("etcd");
@@ -232,17 +233,17 @@ impl Member {
 
     fn metric(&self, name: &str) -> Result<f64> {
         ensure!(self.process.is_some(), "this member of etcd does not run");
-        let (namespace, address) = &self.place;
+        let (namespace, address) = &self.site;
         let text = namespace.run(|| get((*address, CLIENT_PORT).into(), "/metrics"))?;
         let value = text
             .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let value = value.with_context(|| format!("etcd has no metric {name}"))?;
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+            .with_context(|| format!("etcd has no metric {name}"))?;
         Ok(value.trim().parse()?)
     }
 }
 
-/// Reads what a server has at a path, headers and all.
+/// Reads a server's response for a path, including headers.
 fn get(at: SocketAddr, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect_timeout(&at, ANSWER)?;
     stream.set_read_timeout(Some(ANSWER))?;

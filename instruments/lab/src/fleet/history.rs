@@ -1,10 +1,10 @@
-//! Who forwarded when, as packets tell it: what was lost, what came twice, the longest silence, and
-//! whether one owner at a time explains everything.
+//! Who forwarded when, derived from packets: losses, duplicates, the longest silence, and whether one
+//! owner at a time explains everything.
 //!
 //! Each packet that arrived is an operation on a register, the owner: it began when the packet was sent,
-//! ended when it arrived, and read the relay that the packet came through. The history is linearizable
-//! with so many changes of owner if the operations can be put in a row, none before one that had ended
-//! when it began, in which the owner changes no more often than that.
+//! ended when it arrived, and read the relay that forwarded it. The history is linearizable with N changes
+//! of owner if the operations can be ordered, none before one that had ended when it began, so that the
+//! owner changes at most N times.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,17 +13,17 @@ use std::net::Ipv4Addr;
 /// A packet that arrived. Times are in nanoseconds, of one clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Which one it is; the sender counts from 0.
+    /// Its number; the sender counts from 0.
     pub number: u64,
     /// When it was sent.
     pub sent_ns: u64,
     /// When it arrived.
     pub arrived_ns: u64,
-    /// The relay that it came through, by its address.
+    /// The address of the relay that forwarded it.
     pub relay: Ipv4Addr,
 }
 
-/// A time in which one relay forwarded and no other.
+/// A period in which only one relay forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tenure {
     /// The relay.
@@ -36,16 +36,16 @@ pub struct Tenure {
     pub packets: usize,
 }
 
-/// Counts the numbers that came more than once, each time but the first.
+/// Counts the repeated arrivals of numbers.
 pub fn twice(packets: &[Packet]) -> u64 {
     repeats(packets).len() as u64
 }
 
-/// Counts the numbers below `sent` that never came, of those after the first that did.
+/// Counts the numbers below `sent` that never arrived, of those after the first that did.
 pub fn lost(packets: &[Packet], sent: u64) -> u64 {
     let first = packets.iter().map(|packet| packet.number).min();
-    let due = first.map_or(0, |first| sent.saturating_sub(first));
-    due.saturating_sub(distinct(packets) as u64)
+    let expected = first.map_or(0, |first| sent.saturating_sub(first));
+    expected.saturating_sub(distinct(packets) as u64)
 }
 
 fn distinct(packets: &[Packet]) -> usize {
@@ -53,8 +53,8 @@ fn distinct(packets: &[Packet]) -> usize {
     numbers.len()
 }
 
-/// The longest time in which nothing arrived, in nanoseconds, of those that ended between `from_ns` and
-/// `until_ns`; what is silent at the end counts too. Packets are in the order of their arrival.
+/// The longest silence, in nanoseconds, of those that ended between `from_ns` and `until_ns`; a silence at
+/// the end counts too. Packets are in the order of their arrival.
 pub fn longest_silence_ns(packets: &[Packet], from_ns: u64, until_ns: u64) -> u64 {
     let before = packets
         .iter()
@@ -62,20 +62,20 @@ pub fn longest_silence_ns(packets: &[Packet], from_ns: u64, until_ns: u64) -> u6
         .find(|packet| packet.arrived_ns < from_ns);
     let mut last = before.map_or(from_ns, |packet| packet.arrived_ns);
     let mut longest = 0;
-    let within = packets.iter().map(|packet| packet.arrived_ns);
-    let within = within.filter(|at| (from_ns..until_ns).contains(at));
-    for at in within.chain([until_ns]) {
+    let arrivals = packets.iter().map(|packet| packet.arrived_ns);
+    let in_range = arrivals.filter(|at| (from_ns..until_ns).contains(at));
+    for at in in_range.chain([until_ns]) {
         longest = longest.max(at.saturating_sub(last));
         last = at;
     }
     longest
 }
 
-/// Numbers in a row that never came.
+/// Consecutive numbers that never arrived.
 #[cfg(feature = "test-support")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
-    /// When the last one before them was sent.
+    /// When the last packet before them was sent.
     pub after_ns: u64,
     /// How many they are.
     pub lost: u64,
@@ -83,24 +83,26 @@ pub struct Hole {
     pub between: (Ipv4Addr, Ipv4Addr),
 }
 
-/// Where numbers are missing, the greatest hole first.
+/// The missing numbers, the largest hole first.
 #[cfg(feature = "test-support")]
 pub fn holes(packets: &[Packet]) -> Vec<Hole> {
     let mut by_number: Vec<&Packet> = packets.iter().collect();
     by_number.sort_by_key(|packet| packet.number);
-    let pairs = by_number.windows(2).map(|pair| (pair[0], pair[1]));
-    let holes = pairs.filter(|(before, after)| after.number > before.number + 1);
-    let holes = holes.map(|(before, after)| Hole {
-        after_ns: before.sent_ns,
-        lost: after.number - before.number - 1,
-        between: (before.relay, after.relay),
-    });
-    let mut holes: Vec<Hole> = holes.collect();
+    let mut holes: Vec<Hole> = by_number
+        .windows(2)
+        .map(|pair| (pair[0], pair[1]))
+        .filter(|(before, after)| after.number > before.number + 1)
+        .map(|(before, after)| Hole {
+            after_ns: before.sent_ns,
+            lost: after.number - before.number - 1,
+            between: (before.relay, after.relay),
+        })
+        .collect();
     holes.sort_by_key(|hole| std::cmp::Reverse(hole.lost));
     holes
 }
 
-/// Packets whose number had come before, each behind the one that brought it first.
+/// Packets whose number had arrived before, each after the first packet of that number.
 pub fn repeats(packets: &[Packet]) -> Vec<[Packet; 2]> {
     let mut first: BTreeMap<u64, Packet> = BTreeMap::new();
     let mut repeats = Vec::new();
@@ -113,7 +115,7 @@ pub fn repeats(packets: &[Packet]) -> Vec<[Packet; 2]> {
     repeats
 }
 
-/// When the first packet after `after_ns` arrived that came through another relay than this.
+/// When the first packet after `after_ns` arrived that another relay than this forwarded.
 pub fn first_of_another(packets: &[Packet], relay: Ipv4Addr, after_ns: u64) -> Option<u64> {
     let others = packets.iter().filter(|packet| packet.relay != relay);
     others
@@ -121,24 +123,24 @@ pub fn first_of_another(packets: &[Packet], relay: Ipv4Addr, after_ns: u64) -> O
         .find(|at| *at >= after_ns)
 }
 
-/// The shortest row of owners, one at a time, that explains every packet: what each of them did.
+/// The shortest sequence of owners, one at a time, that explains every packet.
 pub fn tenures(packets: &[Packet]) -> Vec<Tenure> {
     let relays: BTreeSet<Ipv4Addr> = packets.iter().map(|packet| packet.relay).collect();
     let operations: Vec<Operations> = relays
         .into_iter()
         .map(|relay| Operations::of(packets, relay))
         .collect();
-    let shortest = shortest_row(&operations);
-    let mut taken = vec![0; operations.len()];
+    let shortest = shortest_sequence(&operations);
+    let mut consumed = vec![0; operations.len()];
     let tenures = shortest.into_iter().map(|(relay, until)| {
-        let from = std::mem::replace(&mut taken[relay], until);
+        let from = std::mem::replace(&mut consumed[relay], until);
         operations[relay].tenure(from..until)
     });
     tenures.collect()
 }
 
-/// Counts the changes of owner that none of the causes explains: each cause explains one change, which
-/// comes after it and within `within_ns`.
+/// Counts the changes of owner that no cause explains: each cause explains one change, within
+/// `within_ns` after it.
 #[cfg(feature = "test-support")]
 pub fn without_cause(tenures: &[Tenure], causes_ns: &[u64], within_ns: u64) -> usize {
     let mut causes: BTreeSet<u64> = causes_ns.iter().copied().collect();
@@ -154,6 +156,10 @@ pub fn without_cause(tenures: &[Tenure], causes_ns: &[u64], within_ns: u64) -> u
         .count()
 }
 
+/// For each reached state, the packets consumed of each relay: the state before and the relay that led to
+/// it; `None` for the start.
+type Predecessors = BTreeMap<Vec<usize>, Option<(Vec<usize>, usize)>>;
+
 /// A relay's packets in the order in which they were sent.
 struct Operations {
     packets: Vec<Packet>,
@@ -163,8 +169,8 @@ struct Operations {
 
 impl Operations {
     fn of(packets: &[Packet], relay: Ipv4Addr) -> Self {
-        let own = packets.iter().filter(|packet| packet.relay == relay);
-        let mut own: Vec<Packet> = own.copied().collect();
+        let is_own = |packet: &&Packet| packet.relay == relay;
+        let mut own: Vec<Packet> = packets.iter().filter(is_own).copied().collect();
         own.sort_by_key(|packet| (packet.sent_ns, packet.number));
         let mut earliest = u64::MAX;
         let mut earliest_end: Vec<u64> = own
@@ -194,30 +200,29 @@ impl Operations {
     }
 }
 
-/// For each owner in a row: which relay, and up to which of its packets it has come by then. Breadth
-/// first, so that no other row is shorter; as many packets as an owner can take it takes, since that
-/// hinders nobody.
-fn shortest_row(operations: &[Operations]) -> Vec<(usize, usize)> {
+/// For each owner in sequence: the relay, and the number of its packets consumed by then. Breadth first,
+/// so that no other sequence is shorter; an owner consumes as many packets as it can, since that never
+/// restricts the others.
+fn shortest_sequence(operations: &[Operations]) -> Vec<(usize, usize)> {
     let start = vec![0; operations.len()];
-    let mut came_by: BTreeMap<Vec<usize>, Option<(Vec<usize>, usize)>> = BTreeMap::new();
-    came_by.insert(start.clone(), None);
+    let mut predecessors: Predecessors = BTreeMap::new();
+    predecessors.insert(start.clone(), None);
     let mut layer = vec![start];
-    let is_done = |taken: &[usize]| {
-        let left = taken.iter().zip(operations);
-        left.into_iter()
-            .all(|(taken, all)| *taken == all.packets.len())
+    let is_done = |consumed: &[usize]| {
+        let mut relays = consumed.iter().zip(operations);
+        relays.all(|(consumed, all)| *consumed == all.packets.len())
     };
     loop {
-        if let Some(end) = layer.iter().find(|taken| is_done(taken)) {
-            return row_to(end, &came_by);
+        if let Some(end) = layer.iter().find(|consumed| is_done(consumed)) {
+            return sequence_to(end, &predecessors);
         }
         let mut next = Vec::new();
-        for taken in &layer {
+        for consumed in &layer {
             for relay in 0..operations.len() {
-                let further = taken_further(operations, taken, relay);
-                if !came_by.contains_key(&further) {
-                    came_by.insert(further.clone(), Some((taken.clone(), relay)));
-                    next.push(further);
+                let advanced = advance(operations, consumed, relay);
+                if !predecessors.contains_key(&advanced) {
+                    predecessors.insert(advanced.clone(), Some((consumed.clone(), relay)));
+                    next.push(advanced);
                 }
             }
         }
@@ -225,32 +230,29 @@ fn shortest_row(operations: &[Operations]) -> Vec<(usize, usize)> {
     }
 }
 
-/// Where one comes to who takes all packets of a relay that may come next.
-fn taken_further(operations: &[Operations], taken: &[usize], relay: usize) -> Vec<usize> {
-    let mut taken = taken.to_vec();
-    while let Some(packet) = operations[relay].packets.get(taken[relay]) {
-        let ends = taken.iter().zip(operations);
-        let ends = ends.filter_map(|(taken, all)| all.earliest_end.get(*taken));
-        if ends.into_iter().any(|end| *end < packet.sent_ns) {
+/// The state after consuming all packets of a relay that may be next.
+fn advance(operations: &[Operations], consumed: &[usize], relay: usize) -> Vec<usize> {
+    let mut consumed = consumed.to_vec();
+    while let Some(packet) = operations[relay].packets.get(consumed[relay]) {
+        let remaining = consumed.iter().zip(operations);
+        let mut ends = remaining.filter_map(|(consumed, all)| all.earliest_end.get(*consumed));
+        if ends.any(|end| *end < packet.sent_ns) {
             break;
         }
-        taken[relay] += 1;
+        consumed[relay] += 1;
     }
-    taken
+    consumed
 }
 
-fn row_to(
-    end: &[usize],
-    came_by: &BTreeMap<Vec<usize>, Option<(Vec<usize>, usize)>>,
-) -> Vec<(usize, usize)> {
-    let mut row = Vec::new();
+fn sequence_to(end: &[usize], predecessors: &Predecessors) -> Vec<(usize, usize)> {
+    let mut sequence = Vec::new();
     let mut at = end.to_vec();
-    while let Some(Some((before, relay))) = came_by.get(&at) {
-        row.push((*relay, at[*relay]));
+    while let Some(Some((before, relay))) = predecessors.get(&at) {
+        sequence.push((*relay, at[*relay]));
         at.clone_from(before);
     }
-    row.reverse();
-    row
+    sequence.reverse();
+    sequence
 }
 
 #[cfg(test)]
@@ -260,9 +262,9 @@ mod tests {
     const A: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 1);
     const B: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 2);
     const C: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 3);
-    /// From one packet to the next, and on the way.
+    /// Time from one packet to the next, and of transit.
     const STEP: u64 = 200;
-    const WAY: u64 = 50;
+    const TRANSIT: u64 = 50;
 
     fn packet(number: u64, relay: Ipv4Addr) -> Packet {
         late(number, relay, 0)
@@ -273,7 +275,7 @@ mod tests {
         Packet {
             number,
             sent_ns,
-            arrived_ns: sent_ns + WAY + by,
+            arrived_ns: sent_ns + TRANSIT + by,
             relay,
         }
     }
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_is_lost_and_what_came_twice() {
+    fn counts_losses_and_duplicates() {
         let mut packets = stream(&[(0..10, A), (12..20, B)]);
         assert_eq!((lost(&packets, 20), twice(&packets)), (2, 0));
         packets.push(late(12, A, 30));
@@ -317,18 +319,18 @@ mod tests {
         assert_eq!(longest_silence_ns(&packets, 16 * STEP, end), STEP);
         assert_eq!(
             longest_silence_ns(&packets[..10], 0, end),
-            end - 9 * STEP - WAY
+            end - 9 * STEP - TRANSIT
         );
         assert_eq!(longest_silence_ns(&[], 0, end), end);
     }
 
     #[test]
-    fn holes_tell_what_is_missing_between_whom() {
+    fn holes_show_missing_numbers_and_their_neighbours() {
         let packets = stream(&[(0..10, A), (11..20, A), (25..30, B)]);
-        let found = holes(&packets);
-        let told: Vec<_> = found.iter().map(|hole| (hole.lost, hole.between)).collect();
-        assert_eq!(told, [(5, (A, B)), (1, (A, A))]);
-        assert_eq!(found[0].after_ns, 19 * STEP);
+        let holes = holes(&packets);
+        let summary: Vec<_> = holes.iter().map(|hole| (hole.lost, hole.between)).collect();
+        assert_eq!(summary, [(5, (A, B)), (1, (A, A))]);
+        assert_eq!(holes[0].after_ns, 19 * STEP);
     }
 
     #[test]
@@ -336,12 +338,12 @@ mod tests {
         let packets = stream(&[(0..10, A), (12..20, B)]);
         assert_eq!(owners(&packets), [(A, 10), (B, 8)]);
         let first = first_of_another(&packets, A, 10 * STEP);
-        assert_eq!(first, Some(12 * STEP + WAY));
+        assert_eq!(first, Some(12 * STEP + TRANSIT));
     }
 
     #[test]
-    fn packets_that_were_under_way_together_may_be_of_either_order() {
-        // A's last one is late, and came when B forwarded already; but it was sent before.
+    fn packets_under_way_together_may_be_in_either_order() {
+        // A's last one is late, and arrives when B already forwards; but it was sent before.
         let mut packets = stream(&[(0..9, A), (10..20, B)]);
         packets.push(late(9, A, 3 * STEP));
         packets.sort_by_key(|packet| packet.arrived_ns);
@@ -366,8 +368,8 @@ mod tests {
     }
 
     #[test]
-    fn the_row_is_the_shortest_of_three() {
-        // B and C overlap, and either may come first.
+    fn the_sequence_is_the_shortest_of_three() {
+        // B and C overlap, and either may be first.
         let mut packets = stream(&[(0..5, A), (7..10, C)]);
         packets.push(late(5, C, 0));
         packets.push(late(6, B, 3 * STEP));

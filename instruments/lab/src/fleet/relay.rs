@@ -22,12 +22,13 @@ pub const INPUT_BRIDGE: &str = "brin";
 pub const OUTPUT_BRIDGE: &str = "brout";
 /// The bridge that etcd is on.
 pub const MANAGEMENT_BRIDGE: &str = "brmg";
-/// What the relays of a fleet are told alike.
+
+/// Settings that all relays of a fleet share.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Path to relay on: `kernel` or `userspace`.
     pub path: String,
-    /// What a relay does that etcd does not answer: `stop`, `peers` or `hold`.
+    /// What a relay does when etcd does not answer: `stop`, `peers` or `hold`.
     pub on_isolation: String,
     /// How long a beat counts.
     pub hold: Duration,
@@ -37,7 +38,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Relay {
     name: String,
-    place: u8,
+    number: u8,
     endpoints: Vec<String>,
     settings: Settings,
     switches: Namespace,
@@ -58,20 +59,20 @@ impl Relay {
     /// Describes a relay whose host is still to be booted.
     ///
     /// # Errors
-    /// When its place is none: 1 to 8.
+    /// When its number is not 1 to 8.
     pub fn new(
-        place: u8,
+        number: u8,
         switches: &Namespace,
         endpoints: Vec<String>,
         settings: Settings,
     ) -> Result<Self> {
         let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
-        let name = usize::from(place)
+        let name = usize::from(number)
             .checked_sub(1)
             .and_then(|index| names.get(index));
         Ok(Self {
             name: (*name.context("a fleet of the lab has eight relays at most")?).to_owned(),
-            place,
+            number,
             endpoints,
             settings,
             switches: switches.clone(),
@@ -81,14 +82,14 @@ impl Relay {
         })
     }
 
-    /// What the others know it by.
+    /// Its name in the fleet.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its address at the output, which its packets bear.
+    /// Its address at the output, the source of its packets.
     pub const fn output(&self) -> Ipv4Addr {
-        address(72, self.place)
+        address(72, self.number)
     }
 
     fn port(&self, link: &str) -> String {
@@ -103,7 +104,7 @@ impl Relay {
         let host = Namespace::new(&format!("relay-{}", self.name))?;
         for (link, bridge, network) in LINKS {
             plug((&host, link), (&self.switches, &self.port(link)), bridge)?;
-            let address = address(network, self.place);
+            let address = address(network, self.number);
             link::address((&host, link), &format!("{address}/24"))?;
         }
         let options = Options {
@@ -128,19 +129,15 @@ impl Relay {
         )
     }
 
-    /// The host dies: its cables are out and its processes are gone.
+    /// The host dies: its links go down and its processes are killed.
     ///
     /// # Errors
     /// When it is dead already.
     pub fn die(&mut self) -> Result<()> {
         let host = self.host.take().context("the host is dead already")?;
-        let batch = |what: &str| {
+        let batch = |command: &str| {
             LINKS.iter().fold(String::new(), |mut text, (link, _, _)| {
-                let _ = writeln!(
-                    text,
-                    "link {what}",
-                    what = what.replace('*', &self.port(link))
-                );
+                let _ = writeln!(text, "link {}", command.replace('*', &self.port(link)));
                 text
             })
         };
@@ -149,7 +146,7 @@ impl Relay {
             let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
         }
         self.switches.ip_batch(&batch("del *"))?;
-        // With it go its pins and its state, as at a boot.
+        // Dropping the daemon removes its pins and its state, as a boot does.
         if let Some(daemon) = self.daemon.take() {
             self.logs.push(daemon.log());
         }
@@ -162,13 +159,13 @@ impl Relay {
     /// When they are refused.
     pub fn apply(&self, rules: &str) -> Result<()> {
         let daemon = self.daemon()?;
-        let file = daemon.config_file().with_file_name("rules.toml");
-        std::fs::write(&file, rules)?;
-        let file = file.to_str().context("temporary directory")?;
+        let path = daemon.config_file().with_file_name("rules.toml");
+        std::fs::write(&path, rules)?;
+        let file = path.to_str().context("temporary directory")?;
         daemon.mcr(&["fleet", "apply", file]).map(drop)
     }
 
-    /// What the relay wrote, former lives first.
+    /// What the relay logged, former boots first.
     pub fn log(&self) -> String {
         let now = self.daemon.as_ref().map(Daemon::log);
         let all: Vec<String> = self.logs.iter().cloned().chain(now).collect();
@@ -186,7 +183,7 @@ pub(super) const fn address(network: u8, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, network, 0, host)
 }
 
-/// Puts a new link of a namespace to a port of a bridge.
+/// Connects a new link of a namespace to a port of a bridge.
 pub(super) fn plug(end: link::End<'_>, port: link::End<'_>, bridge: &str) -> Result<()> {
     link::veth(end, port)?;
     link::bridge_port(port, bridge)

@@ -1,6 +1,6 @@
-//! Faults that a fleet must bear, and what a round of one came to at the receiver.
+//! Faults that a fleet must survive, and the outcome of a round of one at the receiver.
 
-mod strike;
+mod inject;
 
 use std::net::Ipv4Addr;
 use std::thread;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-pub use self::strike::{Struck, relieve, strike};
+pub use self::inject::{ActiveFault, end, inject};
 use super::bed::Bed;
 use super::history::{self, Packet};
 use super::traffic::{FRESH, Record, now_ns};
@@ -16,21 +16,21 @@ use crate::wait;
 
 /// Packets a second of a round.
 pub const RATE_PPS: u32 = 5_000;
-/// A change of owner belongs to a fault that is not older: etcd may have to come back first.
+/// A fault causes changes of owner for this long: etcd may have to recover first.
 const CONSEQUENCE: Duration = Duration::from_secs(30);
-/// Holes that are told of a round.
+/// Most holes reported of a round.
 const HOLES: usize = 4;
-/// Packets that came again that are told, at most.
+/// Most repeated packets reported of a round.
 const REPEATS: usize = 16;
-/// A sender that stood still so long makes a round void: its gap is the machine's.
+/// A sender that stalled for so long makes a round void: its gap is the machine's.
 const STALLED_MS: f64 = 300.0;
 
-/// What happens to a fleet. Where nothing else is said it happens to the relay that forwards.
+/// A fault of a fleet. By default it affects the relay that forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// Its host dies: links down, processes gone.
+    /// Its host dies: links down, processes killed.
     HostDeath,
-    /// SIGKILL of the daemon; its programs or workers go on.
+    /// SIGKILL of the daemon; its programs or workers continue.
     Kill,
     /// SIGSTOP of the daemon, later SIGCONT.
     Stop,
@@ -48,7 +48,7 @@ pub enum Fault {
     EtcdAway,
     /// Its host and etcd's leader die at once.
     HostAndLeader,
-    /// The host of the relay that stands by dies, and joins again.
+    /// The host of the standby relay dies, and joins again.
     StandbyDeath,
     /// SIGTERM of the daemon.
     Terminated,
@@ -56,19 +56,19 @@ pub enum Fault {
     Drained,
     /// An operator moves the rule.
     Moved,
-    /// The daemon is started anew as at an upgrade, SIGUSR1.
+    /// The daemon is restarted as at an upgrade, SIGUSR1.
     Upgraded,
-    /// Nothing comes by its input any more, whose port is up.
+    /// Its input receives nothing any more, though its port is up.
     InputSilent,
     /// Its output is down.
     OutputDown,
-    /// Nothing reaches it by the management network; what it sends arrives.
+    /// Nothing reaches it by the management network; its own packets arrive.
     NothingArrives,
-    /// The others' questions do not reach it, nor its own them: UDP is blocked.
+    /// Questions between it and the others do not arrive: UDP is blocked.
     PeersBlocked,
-    /// etcd is killed and comes back empty.
+    /// etcd is killed and restarts empty.
     EtcdEmptied,
-    /// Its beat's key is overwritten with what makes no sense.
+    /// Its beat's key is overwritten with an invalid value.
     BeatGarbled,
     /// Its beat's key is deleted.
     BeatDeleted,
@@ -80,7 +80,7 @@ pub enum Fault {
     KeysDeleted,
     /// The same, and its host dies.
     KeysDeletedAndDeath,
-    /// The share's key is overwritten with what makes no sense.
+    /// The share's key is overwritten with an invalid value.
     ShareGarbled,
     /// The same, and its host dies.
     ShareGarbledAndDeath,
@@ -93,20 +93,20 @@ pub struct Pace {
     pub before: Duration,
     /// How long the fault lasts, at least: until another relay forwards where one must.
     pub fault: Duration,
-    /// How long the stream goes on when the fault is over.
+    /// How long the stream continues after the fault.
     pub after: Duration,
 }
 
-/// A round: one fault, and what the receiver saw.
+/// A round: one fault, and what the receiver observed.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// What happened.
+    /// The fault.
     pub fault: Fault,
-    /// What happened to etcd meanwhile.
+    /// The fault of etcd meanwhile.
     pub second: Option<Fault>,
-    /// Packets that never came.
+    /// Packets that never arrived.
     pub lost: u64,
-    /// Packets that came again.
+    /// Packets that arrived again.
     pub twice: u64,
     /// The longest silence from just before the fault on, in milliseconds.
     pub gap_ms: f64,
@@ -116,22 +116,22 @@ pub struct Round {
     pub changes: usize,
     /// From the fault to the first packet of another relay, in milliseconds.
     pub takeover_ms: Option<f64>,
-    /// The longest that the sender stood still, in milliseconds.
+    /// The sender's longest stall, in milliseconds.
     pub stalled_ms: f64,
-    /// The greatest holes in the stream: where, in milliseconds from the fault, how many packets, and
+    /// The largest holes in the stream: where, in milliseconds from the fault, how many packets, and
     /// the relays before and after.
     pub holes: Vec<(f64, u64, Ipv4Addr, Ipv4Addr)>,
-    /// Of the first packets that came again: when each was sent, in milliseconds from the fault, and when
-    /// and by which relay it came the first time and again.
+    /// Of the first packets that arrived again: when each was sent, in milliseconds from the fault, and
+    /// when and by which relay it arrived the first time and again.
     pub repeats: Vec<(f64, [(f64, Ipv4Addr); 2])>,
-    /// How long after the fault a relay said so in its status, in milliseconds, and what it said.
-    pub told: Option<(f64, String)>,
-    /// Says why the round shows nothing of lost packets and gaps; what came twice counts all the same.
+    /// How long after the fault a relay reported it in its status, in milliseconds, and the report.
+    pub reported: Option<(f64, String)>,
+    /// Why losses and gaps of the round do not count; duplicates count all the same.
     pub void: Option<&'static str>,
 }
 
 impl Fault {
-    /// Those that happen to etcd alone.
+    /// Those that affect only etcd.
     pub const OF_ETCD: [Self; 4] = [
         Self::LeaderKilled,
         Self::LeaderCut,
@@ -171,7 +171,7 @@ impl Fault {
         Self::ShareGarbledAndDeath,
     ];
 
-    /// What it is called in tables.
+    /// Its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::HostDeath => "host death",
@@ -205,7 +205,7 @@ impl Fault {
         }
     }
 
-    /// Whether another relay may forward in consequence. Where etcd alone is away it may with the
+    /// Whether another relay may forward in consequence. Where only etcd is unavailable it may with the
     /// policy `stop` only.
     pub fn may_move(self, on_isolation: &str) -> bool {
         match self {
@@ -243,10 +243,10 @@ impl Fault {
         )
     }
 
-    /// What a relay's problems say of it while it lasts, if it lasts for long enough to be told: all of
-    /// these words, in one of them.
+    /// The report of it among a relay's problems while it lasts, if it lasts long enough to be reported: one
+    /// problem has all of these words.
     #[must_use]
-    pub const fn told(self) -> Option<&'static [&'static str]> {
+    pub const fn report(self) -> Option<&'static [&'static str]> {
         Some(match self {
             Self::HostDeath
             | Self::Kill
@@ -268,13 +268,13 @@ impl Fault {
 }
 
 impl Pace {
-    /// As quick as shows anything.
+    /// As quick as is meaningful.
     pub const QUICK: Self = Self {
         before: Duration::from_millis(500),
         fault: Duration::from_millis(1500),
         after: Duration::from_millis(1000),
     };
-    /// Long enough to see who comes back.
+    /// Long enough to see relays recover.
     pub const LONG: Self = Self {
         before: Duration::from_millis(1200),
         fault: Duration::from_secs(3),
@@ -283,11 +283,11 @@ impl Pace {
 }
 
 /// Plays one round: a stream, the fault some time after its start, the end of the fault, and a while to
-/// see whether all stays as it is. `delay` varies the time of the fault against beats; `second` is
-/// something that happens to etcd so long after the fault, while that lasts.
+/// see whether the state is stable. `delay` varies the time of the fault relative to beats; `second` is a
+/// fault of etcd that follows after that time, during the first.
 ///
 /// # Errors
-/// When a step fails, or nothing is relayed in the end; the message has what everybody wrote.
+/// When a step fails, or nothing is relayed in the end; the message has all logs.
 pub fn play(
     bed: &mut Bed,
     fault: Fault,
@@ -312,29 +312,29 @@ fn play_round(
     let holder = traffic
         .forwarder(Duration::from_secs(1))
         .context("nothing is relayed")?;
-    let place = bed.relay_at(holder)?;
-    let struck = strike(bed, fault, place)?;
-    // Who is deaf asks once in 3 s, and is named after 8.
+    let index = bed.relay_at(holder)?;
+    let active = inject(bed, fault, index)?;
+    // A relay without answers asks once in 3 s, and is reported after 8.
     let patience = match fault {
         Fault::PeersBlocked => Duration::from_secs(12),
         _ => pace.fault,
     };
-    let mut told = None;
+    let mut reported = None;
     if let Some((second, after)) = second {
         thread::sleep(after);
-        let second = strike(bed, second, place)?;
+        let second = inject(bed, second, index)?;
         thread::sleep(pace.fault);
-        relieve(bed, &second)?;
+        end(bed, &second)?;
         bed.etcd.wait_for_leader()?;
     } else {
-        let end = struck.at_ns + patience.as_nanos() as u64;
-        while now_ns() < end {
+        let end_ns = active.at_ns + patience.as_nanos() as u64;
+        while now_ns() < end_ns {
             thread::sleep(Duration::from_millis(20));
-            if let Some(words) = fault.told().filter(|_| told.is_none()) {
-                told = problem(bed, words).map(|what| (ms(now_ns() - struck.at_ns), what));
+            if let Some(words) = fault.report().filter(|_| reported.is_none()) {
+                reported = problem(bed, words).map(|what| (ms(now_ns() - active.at_ns), what));
             }
         }
-        tell_witnesses(bed, fault);
+        print_diagnostics(bed, fault);
     }
     if fault.must_move() {
         let moved = || {
@@ -344,7 +344,7 @@ fn play_round(
         };
         wait::until("another relay forwards", moved)?;
     }
-    relieve(bed, &struck)?;
+    end(bed, &active)?;
     thread::sleep(pace.after);
     wait::until("something is relayed", || {
         traffic.forwarder(FRESH).is_some()
@@ -352,48 +352,48 @@ fn play_round(
     let end_ns = now_ns();
     let record = traffic.finish()?;
     let may_move = fault.may_move(bed.on_isolation());
-    let round = account(&record, &struck, holder, may_move, end_ns);
+    let round = account(&record, &active, holder, may_move, end_ns);
     Ok(Round {
         second: second.map(|(second, _)| second),
-        told,
+        reported,
         ..round
     })
 }
 
-/// What one of the relays says is wrong, if it has these words.
+/// A problem that one of the relays reports, if it has these words.
 fn problem(bed: &Bed, words: &[&str]) -> Option<String> {
     let statuses = bed.relays.iter().filter_map(|relay| relay.status().ok());
     let mut problems = statuses.flat_map(|status| status.problems);
     problems.find(|problem| words.iter().all(|word| problem.contains(word)))
 }
 
-/// With `MCR_TEST_WITNESSES`, prints what each relay's status, metrics, events and doctor say.
-fn tell_witnesses(bed: &Bed, fault: Fault) {
+/// With `MCR_TEST_WITNESSES`, prints what each relay's status, metrics, events and doctor report.
+fn print_diagnostics(bed: &Bed, fault: Fault) {
     if std::env::var_os("MCR_TEST_WITNESSES").is_none() {
         return;
     }
     for relay in &bed.relays {
         let problems = relay.status().map(|status| status.problems);
         println!("{fault:?} at {}: {problems:?}", relay.name());
-        for text in relay.witnesses().into_iter().flatten() {
+        for text in relay.diagnostics().into_iter().flatten() {
             println!("{text}\n");
         }
     }
 }
 
-/// What a round came to.
+/// The outcome of a round.
 fn account(
     record: &Record,
-    struck: &Struck,
+    active: &ActiveFault,
     holder: Ipv4Addr,
     may_move: bool,
     end_ns: u64,
 ) -> Round {
-    let (packets, fault) = (&record.packets, struck.fault);
+    let (packets, fault) = (&record.packets, active.fault);
     let tenures = history::tenures(packets);
-    let causes: &[u64] = if may_move { &[struck.at_ns] } else { &[] };
-    let first = history::first_of_another(packets, holder, struck.at_ns);
-    let since = struck.at_ns - 50_000_000;
+    let causes: &[u64] = if may_move { &[active.at_ns] } else { &[] };
+    let first = history::first_of_another(packets, holder, active.at_ns);
+    let since = active.at_ns - 50_000_000;
     let void = match record {
         Record {
             overflowed: 1.., ..
@@ -409,32 +409,32 @@ fn account(
         gap_ms: ms(history::longest_silence_ns(packets, since, end_ns)),
         flaps: history::without_cause(&tenures, causes, CONSEQUENCE.as_nanos() as u64),
         changes: tenures.len().saturating_sub(1),
-        takeover_ms: first.map(|at| ms(at - struck.at_ns)),
+        takeover_ms: first.map(|at| ms(at - active.at_ns)),
         stalled_ms: record.stalled_ms,
-        holes: greatest_holes(packets, struck.at_ns),
-        repeats: first_repeats(packets, struck.at_ns),
-        told: None,
+        holes: largest_holes(packets, active.at_ns),
+        repeats: first_repeats(packets, active.at_ns),
+        reported: None,
         void,
     }
 }
 
-fn greatest_holes(packets: &[Packet], fault_ns: u64) -> Vec<(f64, u64, Ipv4Addr, Ipv4Addr)> {
+fn largest_holes(packets: &[Packet], fault_ns: u64) -> Vec<(f64, u64, Ipv4Addr, Ipv4Addr)> {
     let holes = history::holes(packets).into_iter().take(HOLES);
-    let told = holes.map(|hole| {
+    let reported = holes.map(|hole| {
         let from_fault_ms = (hole.after_ns as f64 - fault_ns as f64) / 1e6;
         (from_fault_ms, hole.lost, hole.between.0, hole.between.1)
     });
-    told.collect()
+    reported.collect()
 }
 
 fn first_repeats(packets: &[Packet], fault_ns: u64) -> Vec<(f64, [(f64, Ipv4Addr); 2])> {
     let from_fault_ms = |ns: u64| (ns as f64 - fault_ns as f64) / 1e6;
     let repeats = history::repeats(packets).into_iter().take(REPEATS);
-    let told = repeats.map(|both| {
-        let came = both.map(|packet| (from_fault_ms(packet.arrived_ns), packet.relay));
-        (from_fault_ms(both[0].sent_ns), came)
+    let reported = repeats.map(|both| {
+        let arrivals = both.map(|packet| (from_fault_ms(packet.arrived_ns), packet.relay));
+        (from_fault_ms(both[0].sent_ns), arrivals)
     });
-    told.collect()
+    reported.collect()
 }
 
 fn ms(ns: u64) -> f64 {

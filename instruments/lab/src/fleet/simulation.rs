@@ -1,6 +1,6 @@
-//! A hundred relays and their rules against a real etcd: what the fleet costs it, how soon new rules
-//! are live, and how soon others take over. The relays are the daemon's own code of the fleet, each with
-//! its thread, connections and socket; the daemon around it is one that relays nothing.
+//! A hundred relays and their rules against a real etcd: the fleet's load on it, how soon new rules are
+//! live, and how soon others take over. The relays run the daemon's own fleet code, each with its thread,
+//! connections and socket; the daemon around it relays nothing.
 
 mod host;
 mod load;
@@ -47,7 +47,7 @@ pub struct Options {
     pub storage: Storage,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Release of etcd.
@@ -62,18 +62,17 @@ pub struct Report {
     pub in_memory: bool,
     /// How long a beat counts, in milliseconds.
     pub hold_ms: u64,
-    /// From the start of the first relay until every one is alive in the eyes of the first, in
-    /// seconds.
+    /// From the start of the first relay until it sees every one alive, in seconds.
     pub joined_s: f64,
     /// From `apply` until it was answered, in seconds.
     pub applied_s: f64,
     /// From `apply` until each share was open somewhere, in seconds.
     pub open_s: f64,
-    /// From `apply` until every relay told that it had the rules, in seconds.
+    /// From `apply` until every relay reported the new rules, in seconds.
     pub live_s: f64,
     /// The fleet at rest.
     pub rest: Load,
-    /// Shares of the relay that holds the least of them, and of the one that holds the most.
+    /// Number of shares of the relay that holds the fewest, and of the one that holds the most.
     pub held: (usize, usize),
     /// Relays that were stopped.
     pub stopped: u16,
@@ -95,20 +94,20 @@ const ETCD: [Ipv4Addr; 3] = [
     Ipv4Addr::new(127, 0, 1, 3),
 ];
 
-/// Runs the simulation; `say` gets each step when it is done.
+/// Runs the simulation; `progress` receives each step when it is done.
 ///
 /// # Errors
-/// When etcd is not installed, or the fleet does not come to where it should in time.
-pub fn run(options: &Options, say: impl Fn(&str) + Send) -> Result<Report> {
+/// When etcd is not installed, or the fleet does not reach an expected state in time.
+pub fn run(options: &Options, progress: impl Fn(&str) + Send) -> Result<Report> {
     let _guard = Guard::start()?;
     let namespace = Namespace::new("fleet")?;
-    let places = ETCD.map(|address| (namespace.clone(), address));
-    let etcd = Cluster::start(places.to_vec(), options.storage)?;
-    say("three members of etcd run");
+    let sites = ETCD.map(|address| (namespace.clone(), address));
+    let etcd = Cluster::start(sites.to_vec(), options.storage)?;
+    progress("three members of etcd run");
     // Threads that are started inside stay inside.
     namespace.run(|| {
         let fleet = Fleet::start(options, &etcd)?;
-        fleet.measure(&etcd, say).with_context(|| etcd.log())
+        fleet.measure(&etcd, progress).with_context(|| etcd.log())
     })
 }
 
@@ -117,7 +116,7 @@ struct Fleet {
     relays: Vec<Relay>,
     hosts: Vec<Arc<Host>>,
     board: Arc<Board>,
-    begun: Instant,
+    started: Instant,
     _directory: TempDir,
 }
 
@@ -130,7 +129,7 @@ impl Fleet {
             relays: Vec::new(),
             hosts: Vec::new(),
             board: Arc::clone(&board),
-            begun: Instant::now(),
+            started: Instant::now(),
             _directory: directory,
         };
         for number in 0..options.relays {
@@ -145,36 +144,36 @@ impl Fleet {
         Ok(fleet)
     }
 
-    fn measure(&self, etcd: &Cluster, say: impl Fn(&str)) -> Result<Report> {
+    fn measure(&self, etcd: &Cluster, progress: impl Fn(&str)) -> Result<Report> {
         let all = usize::from(self.options.relays);
-        let joined_s = self.until(self.begun, "every relay is alive", |first| {
+        let joined_s = self.until(self.started, "every relay is alive", |first| {
             let status = first.status();
             let relays = status.member.relays.values();
             let alive = relays.filter(|relay| relay.told.state > FleetRelayState::Silent);
             alive.count() == all
         })?;
-        say(&format!("{all} relays are alive after {joined_s:.1} s"));
-        let asked = Instant::now();
+        progress(&format!("{all} relays are alive after {joined_s:.1} s"));
+        let requested = Instant::now();
         let applied = block_on(self.relays[0].apply(self.rules(), None, false))?;
-        let applied_s = asked.elapsed().as_secs_f64();
+        let applied_s = requested.elapsed().as_secs_f64();
         let shares = self.options.shares as usize;
-        let open_s = self.until(asked, "every share is open", |_| {
+        let open_s = self.until(requested, "every share is open", |_| {
             self.board.open() == shares
         })?;
-        let live_s = self.until(asked, "every relay has the rules", |first| {
+        let live_s = self.until(requested, "every relay has the rules", |first| {
             let status = first.status();
             let relays = &status.member.relays;
             let mut generations = relays.values().map(|relay| relay.told.generation);
             relays.len() == all && generations.all(|has| has == applied.generation)
         })?;
-        say(&format!(
+        progress(&format!(
             "{} rules are live after {live_s:.1} s",
             self.options.rules
         ));
-        let moved = self.board.openings();
+        let openings = self.board.openings();
         let rest = load::measure(etcd, self.options.rest)?;
-        let flaps = self.board.openings() - moved;
-        say(&format!("at rest etcd uses {:.2} cores", rest.etcd_cores));
+        let flaps = self.board.openings() - openings;
+        progress(&format!("at rest etcd uses {:.2} cores", rest.etcd_cores));
         let held = self.board.held(self.options.relays);
         let (bereft, takeover_ms) = self.stop_some()?;
         Ok(Report {
@@ -198,7 +197,7 @@ impl Fleet {
         })
     }
 
-    /// Waits until the first relay sees something, and says how long after `since` that was.
+    /// Waits until `holds` is true of the first relay; returns the seconds since `since`.
     fn until(
         &self,
         since: Instant,
@@ -227,26 +226,26 @@ impl Fleet {
         }
     }
 
-    /// Stops relays, not the first, and waits until others have their shares.
+    /// Stops relays other than the first, and waits until others have their shares.
     fn stop_some(&self) -> Result<(usize, Option<[f64; 3]>)> {
         let stopped: Vec<u16> = (1..=self.options.stopped).collect();
         for number in &stopped {
             self.hosts[usize::from(*number)].stop();
         }
-        let died = |number: &u16| self.hosts[usize::from(*number)].stopped_at();
-        let all_died = || stopped.iter().all(|number| died(number).is_some());
-        wait::until("the relays stand still", all_died)?;
-        let bereft = self.board.held_by(&stopped);
-        let taken = || {
-            bereft
+        let stopped_at = |number: &u16| self.hosts[usize::from(*number)].stopped_at();
+        let all_stopped = || stopped.iter().all(|number| stopped_at(number).is_some());
+        wait::until("the relays stand still", all_stopped)?;
+        let orphaned = self.board.held_by(&stopped);
+        let are_taken_over = || {
+            orphaned
                 .iter()
                 .all(|(share, _)| self.board.holder(share, &stopped).is_some())
         };
-        wait::until_within(PATIENCE, "others have their shares", taken)?;
+        wait::until_within(PATIENCE, "others have their shares", are_taken_over)?;
         let mut times: Vec<f64> = Vec::new();
-        for (share, holder) in &bereft {
+        for (share, holder) in &orphaned {
             let (_, at) = self.board.holder(share, &stopped).context("it was taken")?;
-            let since = died(holder).context("it stands still")?;
+            let since = stopped_at(holder).context("it stands still")?;
             times.push(at.saturating_duration_since(since).as_secs_f64() * 1e3);
         }
         times.sort_by(f64::total_cmp);
@@ -254,9 +253,9 @@ impl Fleet {
             [] => None,
             [least, ..] => Some([*least, times[times.len() / 2], times[times.len() - 1]]),
         };
-        // What is wrong afterwards shows as an overlap.
+        // Any error afterwards shows as an overlap.
         thread::sleep(self.options.hold * 2);
-        Ok((bereft.len(), spread))
+        Ok((orphaned.len(), spread))
     }
 }
 
@@ -266,8 +265,8 @@ fn name(number: u16) -> String {
 
 fn config(options: &Options, number: u16, etcd: &Cluster, directory: &Path) -> Result<Config> {
     ensure!(number < 1000, "the simulation has ports for 1000 relays");
-    let interfaces = [("red", "eth0"), ("out", "eth1")];
-    let interfaces = interfaces.map(|(role, name)| (role.to_owned(), name.to_owned()));
+    let interfaces =
+        [("red", "eth0"), ("out", "eth1")].map(|(role, name)| (role.to_owned(), name.to_owned()));
     for part in ["run", "cache"] {
         std::fs::create_dir_all(directory.join(part))?;
     }

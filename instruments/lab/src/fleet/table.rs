@@ -1,4 +1,4 @@
-//! Rounds in a table: least, median and most of what each kind of fault cost.
+//! A table of rounds: least, median and most of each kind of fault's effects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use super::scenario::{Fault, Round};
 pub const HEAD: &str = "| fault | rounds | gap, ms | lost | fault to the other's first packet, ms | twice | flaps |\n\
                         |---|---|---|---|---|---|---|\n";
 
-/// A row for each kind of fault. Rounds that are void count for what came twice and nothing else.
+/// A row for each kind of fault. Void rounds count for duplicates and nothing else.
 pub fn rows(rounds: &[Round]) -> String {
     let mut by_fault: BTreeMap<(Fault, bool), Vec<&Round>> = BTreeMap::new();
     for round in rounds {
@@ -72,7 +72,7 @@ mod tests {
             stalled_ms: 0.0,
             holes: Vec::new(),
             repeats: Vec::new(),
-            told: None,
+            reported: None,
             void,
         }
     }

@@ -1,5 +1,5 @@
-//! A stream of numbered packets, each with the time it was sent, and every packet that arrives of it:
-//! its number, when, and which relay it came through.
+//! A stream of numbered packets, each with the time it was sent, and a record of every packet that
+//! arrives: its number, its time, and the relay that forwarded it.
 
 use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,19 +22,19 @@ use crate::link::End;
 use crate::namespace::Namespace;
 use crate::socket::{Receiver, Sender, udp_counters};
 
-/// Who sent the last packet forwards, if that is not longer ago.
+/// The relay of the last packet forwards, if that packet is no older.
 pub(super) const FRESH: Duration = Duration::from_millis(300);
 
 /// Packets received at once.
 const BATCH: usize = 32;
 /// Bytes of UDP payload.
 const SIZE: usize = 200;
-/// The stream that starts next: packets of one may still be in queues when the next has started.
+/// Number of the next stream: packets of one may still be queued when the next has started.
 static RUN: AtomicU16 = AtomicU16::new(0);
-/// What is under way when the sender has ended arrives within this.
+/// Packets in flight when the sender ends arrive within this time.
 const REST: Duration = Duration::from_millis(400);
 
-/// What is sent, and where it is relayed to.
+/// What is sent, and where it is relayed.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Packets a second.
@@ -45,7 +45,7 @@ pub struct Plan {
     pub output: (Ipv4Addr, u16),
 }
 
-/// A stream that runs. Dropping it ends it.
+/// A running stream. Dropping it ends it.
 #[derive(Debug)]
 pub struct Traffic {
     ended: Arc<AtomicBool>,
@@ -61,10 +61,10 @@ pub struct Traffic {
 pub struct Record {
     /// Packets sent, numbered from 0.
     pub sent: u64,
-    /// The longest time between two sends, in milliseconds: what the machine took from the sender, and
-    /// no relay can be blamed for.
+    /// The longest time between two sends, in milliseconds: a stall of the machine, which no relay can be
+    /// blamed for.
     pub stalled_ms: f64,
-    /// Packets that the receiver's socket had no room for.
+    /// Packets dropped at the receiver's full socket.
     pub overflowed: u64,
     /// Packets that arrived, in the order of their arrival.
     pub packets: Vec<Packet>,
@@ -77,10 +77,10 @@ struct Sent {
 }
 
 impl Traffic {
-    /// Joins at the sink, then sends from the source until the value goes.
+    /// Joins at the sink, then sends from the source until the value is dropped.
     ///
     /// # Errors
-    /// When a socket cannot be had.
+    /// When a socket cannot be opened.
     pub fn start(plan: Plan, source: (End<'_>, Ipv4Addr), sink: End<'_>) -> Result<Self> {
         let receiver = Receiver::join(sink, plan.output.0.into(), plan.output.1)?;
         enable_timestamps(receiver.socket().as_fd())?;
@@ -88,9 +88,9 @@ impl Traffic {
         let ended = Arc::new(AtomicBool::new(false));
         let packets = Arc::new(Mutex::new(Vec::new()));
         let overflowed = udp_counters(sink.0)?.buffer_errors;
-        let (kept, stop) = (Arc::clone(&packets), Arc::clone(&ended));
+        let (record, stop) = (Arc::clone(&packets), Arc::clone(&ended));
         let run = RUN.fetch_add(1, Ordering::Relaxed);
-        let receiver = thread::spawn(move || receive((&receiver, run), &kept, &stop));
+        let receiver = thread::spawn(move || receive((&receiver, run), &record, &stop));
         let stop = Arc::clone(&ended);
         let sender = thread::spawn(move || send((&sender, run), plan, &stop));
         Ok(Self {
@@ -103,25 +103,24 @@ impl Traffic {
         })
     }
 
-    /// The relay that the last packet came through, if that was less than `age` ago.
+    /// The relay that forwarded the last packet, if that was less than `age` ago.
     pub fn forwarder(&self, age: Duration) -> Option<Ipv4Addr> {
         let packets = self.packets.lock();
         let last = packets.last()?;
-        let passed = now_ns().saturating_sub(last.arrived_ns);
-        (u128::from(passed) < age.as_nanos()).then_some(last.relay)
+        let elapsed = now_ns().saturating_sub(last.arrived_ns);
+        (u128::from(elapsed) < age.as_nanos()).then_some(last.relay)
     }
 
-    /// Ends the stream and gives what became of it.
+    /// Ends the stream and returns its record.
     ///
     /// # Errors
     /// When sender or receiver failed.
     pub fn finish(mut self) -> Result<Record> {
         self.ended.store(true, Ordering::SeqCst);
         let sent = joined(self.sender.take())?.context("the sender")?;
-        // The receiver ends when nothing has come for a while.
+        // The receiver ends when nothing has arrived for a while.
         joined(self.receiver.take())?.context("the receiver")?;
-        let mut packets = self.packets.lock();
-        let mut packets = std::mem::take(&mut *packets);
+        let mut packets = std::mem::take(&mut *self.packets.lock());
         packets.sort_by_key(|packet| packet.arrived_ns);
         Ok(Record {
             sent: sent.packets,
@@ -200,7 +199,7 @@ fn receive(
     }
 }
 
-/// A packet of the stream; none where an earlier stream's comes late.
+/// A packet of the stream; `None` for a late one of an earlier stream.
 fn packet(received: &Received<'_>, run: u16) -> Result<Option<Packet>> {
     let Payload::Good(stamp) = payload::read(received.bytes) else {
         bail!("a packet that the stream did not send");
@@ -223,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_earlier_stream_sent_is_none_of_this_one() -> Result<()> {
+    fn packets_of_an_earlier_stream_are_ignored() -> Result<()> {
         let receiver = UdpSocket::bind("127.0.0.1:0")?;
         let mut payload = vec![0; SIZE];
         let checksum = payload::body_checksum(&payload[HEADER_BYTES..]);

@@ -1,10 +1,10 @@
-//! The queue between the cores while a bench runs (`net.core.netdev_max_backlog`): on the beds it
-//! stands for the wire and the receive ring of a network card, and at the kernel's 1,000 packets a
-//! disturbance of one millisecond would be counted as a relay's loss.
+//! The queue between the cores while a bench runs (`net.core.netdev_max_backlog`): on the beds it stands
+//! for the wire and the receive ring of a network card, and with the kernel's 1,000 packets a disturbance
+//! of one millisecond would count as a relay's loss.
 //!
-//! The setting is the machine's: the first bench that runs changes it, the last that ends puts back
-//! what stood there. Each holds a shared lock meanwhile, which goes with its guard whatever ends that;
-//! who gets it alone is the first, or the last.
+//! The setting is the machine's: the first running bench changes it, the last one to end restores it.
+//! Each holds a shared lock meanwhile, which its guard releases however it ends; a bench that gets the
+//! lock exclusively is the first or the last.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,12 +15,12 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 const SETTING: &str = "/proc/sys/net/core/netdev_max_backlog";
-/// Holds what stood there before and what a bench made of it, while one runs. The file stays, empty.
+/// Holds the original value and the one that a bench set, while one runs. The file stays, empty.
 const LOCK: &str = "/run/mcr-bench.lock";
-/// Packets per core: what 30 ms bring at the highest rate of any case, 1,000,000 a second.
+/// Packets per core: 30 ms at the highest rate of any case, 1,000,000 a second.
 const PACKETS: u64 = 30_000;
 
-/// Holds the longer queue. Dropping it puts the machine's own setting back, if no other bench holds it.
+/// Holds the longer queue. Dropping it restores the machine's own setting, unless another bench holds it.
 #[derive(Debug)]
 pub(super) struct Backlog {
     setting: PathBuf,
@@ -30,7 +30,7 @@ pub(super) struct Backlog {
 
 impl Backlog {
     /// Makes the queue long enough. Where that is not permitted, or could not be undone, it stays
-    /// as it is, and the report says how long that was.
+    /// unchanged, and the report shows its length.
     pub(super) fn lengthen() -> Self {
         Self::lengthen_in(Path::new(SETTING), Path::new(LOCK))
     }
@@ -38,7 +38,7 @@ impl Backlog {
     fn lengthen_in(setting: &Path, lock: &Path) -> Self {
         Self {
             setting: setting.to_owned(),
-            held: hold(setting, lock).ok().flatten(),
+            held: acquire(setting, lock).ok().flatten(),
         }
     }
 }
@@ -46,41 +46,41 @@ impl Backlog {
 impl Drop for Backlog {
     fn drop(&mut self) {
         let Some(held) = &self.held else { return };
-        // Refused while another bench holds it; the setting is that one's to put back then.
+        // Refused while another bench holds it, which then restores the setting.
         if held.relock(FlockArg::LockExclusiveNonblock).is_ok() {
-            let _ = put_back(&self.setting, held);
+            let _ = restore(&self.setting, held);
         }
     }
 }
 
-/// Takes the shared lock and sees to it that the queue is long; `None` if it was before.
-fn hold(setting: &Path, lock: &Path) -> io::Result<Option<Flock<File>>> {
+/// Takes the shared lock and ensures that the queue is long; `None` if it was before.
+fn acquire(setting: &Path, lock: &Path) -> io::Result<Option<Flock<File>>> {
     loop {
         let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        let held = match Flock::lock(options.open(lock)?, FlockArg::LockExclusiveNonblock) {
-            Ok(alone) => {
-                let is_changed = change(setting, &alone)?;
-                alone.relock(FlockArg::LockShared)?;
-                return Ok(is_changed.then_some(alone));
+        options.read(true).write(true).create(true).truncate(false);
+        let shared = match Flock::lock(options.open(lock)?, FlockArg::LockExclusiveNonblock) {
+            Ok(exclusive) => {
+                let is_changed = change(setting, &exclusive)?;
+                exclusive.relock(FlockArg::LockShared)?;
+                return Ok(is_changed.then_some(exclusive));
             }
             Err((file, Errno::EWOULDBLOCK)) => Flock::lock(file, FlockArg::LockShared),
             Err(refused) => Err(refused),
         };
-        let held = held.map_err(|(_, errno)| io::Error::from(errno))?;
-        if noted(&held)?.is_some() {
+        let held = shared.map_err(|(_, errno)| io::Error::from(errno))?;
+        if read_record(&held)?.is_some() {
             return Ok(Some(held));
         }
-        // Who held it has put the setting back, or had no need to change it: once more, as the first.
+        // The holder has restored the setting, or did not have to change it: once more, as the first.
     }
 }
 
-/// Makes the queue long, unless it is, and notes what it was before.
+/// Makes the queue long, unless it is, and records its original length.
 fn change(setting: &Path, lock: &File) -> io::Result<bool> {
     let now = read(setting)?;
-    // What is noted was left by guards that were killed with their benches, unless somebody else has
-    // changed the setting since.
-    if noted(lock)?.is_some_and(|noted| noted.made == now) {
+    // The record is of guards that were killed with their benches, unless the setting was changed by
+    // others since.
+    if read_record(lock)?.is_some_and(|record| record.raised == now) {
         return Ok(true);
     }
     if now >= PACKETS {
@@ -97,31 +97,31 @@ fn change(setting: &Path, lock: &File) -> io::Result<bool> {
     changed.map(|()| true)
 }
 
-/// Puts back what is noted, unless somebody else has changed the setting since.
-fn put_back(setting: &Path, lock: &File) -> io::Result<()> {
-    if let Some(noted) = noted(lock)?
-        && read(setting)? == noted.made
+/// Restores the recorded setting, unless it was changed by others since.
+fn restore(setting: &Path, lock: &File) -> io::Result<()> {
+    if let Some(record) = read_record(lock)?
+        && read(setting)? == record.raised
     {
-        fs::write(setting, noted.before.to_string())?;
+        fs::write(setting, record.original.to_string())?;
     }
     lock.set_len(0)
 }
 
-/// What the first bench noted of the setting; another version of it may make something else of it.
-struct Noted {
-    before: u64,
-    made: u64,
+/// The first bench's record of the setting; another version of it may raise it to another value.
+struct Record {
+    original: u64,
+    raised: u64,
 }
 
-fn noted(lock: &File) -> io::Result<Option<Noted>> {
+fn read_record(lock: &File) -> io::Result<Option<Record>> {
     let mut bytes = [0; 64];
     let length = lock.read_at(&mut bytes, 0)?;
     let text = String::from_utf8_lossy(&bytes[..length]);
     let mut numbers = text.split(' ').map_while(|word| word.parse().ok());
-    let before = numbers.next();
-    Ok(before.map(|before| Noted {
-        before,
-        made: numbers.next().unwrap_or(PACKETS),
+    let original = numbers.next();
+    Ok(original.map(|original| Record {
+        original,
+        raised: numbers.next().unwrap_or(PACKETS),
     }))
 }
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_setting_is_put_back_at_the_end() {
+    fn the_setting_is_restored_at_the_end() {
         let machine = Machine::with(1000);
         for _ in 0..2 {
             let held = machine.lengthen();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_long_enough_is_left_alone() {
+    fn a_queue_that_is_long_enough_stays_unchanged() {
         let machine = Machine::with(30_000);
         let held = machine.lengthen();
         assert_eq!(machine.packets(), 30_000);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_puts_the_setting_back() {
+    fn the_last_of_several_restores_the_setting() {
         let machine = Machine::with(1000);
         let (first, second) = (machine.lengthen(), machine.lengthen());
         drop(first);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_come_and_go_leave_the_setting_as_it_was() {
+    fn many_concurrent_benches_restore_the_setting() {
         let machine = Machine::with(1000);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_guards_left_is_put_back_by_the_next() {
+    fn the_setting_of_killed_guards_is_restored_by_the_next() {
         let machine = Machine::with(9000);
         fs::write(machine.lock(), "1000 9000").unwrap();
         let (first, second) = (machine.lengthen(), machine.lengthen());
@@ -225,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_by_somebody_else_stands() {
+    fn a_change_by_others_is_preserved() {
         let machine = Machine::with(1000);
         let held = machine.lengthen();
         fs::write(machine.setting(), "2000").unwrap();
         drop(held);
         assert_eq!(machine.packets(), 2000);
-        // And nothing of before counts any more.
+        // And the former record no longer counts.
         let held = machine.lengthen();
         assert_eq!(machine.packets(), PACKETS);
         drop(held);

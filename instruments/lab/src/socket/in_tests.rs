@@ -1,4 +1,4 @@
-//! What tests alone send and receive: payloads that say which one they are and show damage.
+//! Sending and receiving for tests only: payloads that carry their number and reveal damage.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::wait;
 
 const MAGIC: &[u8; 4] = b"LAB1";
 
-/// One datagram as a socket got it.
+/// One received datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Its sender.
@@ -28,7 +28,7 @@ pub struct Datagram {
 }
 
 /// Waits until no UDP socket of the calling thread's namespace has a port: a child that another thread of
-/// this process has forked and that has not come to its program yet has what was dropped here, too.
+/// this process has forked still has sockets dropped here until it executes its program.
 ///
 /// # Errors
 /// When one has it for long.
@@ -42,7 +42,7 @@ pub fn wait_until_free(port: u16) -> Result<()> {
     wait::until(&what, || ["udp", "udp6"].into_iter().all(is_free))
 }
 
-/// Makes a payload of `size` bytes (at least 12) that says which one it is and shows damage.
+/// Makes a payload of `size` bytes (at least 12) that carries its number and reveals damage.
 pub fn payload(number: u64, size: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size);
     bytes.extend_from_slice(MAGIC);
@@ -55,11 +55,11 @@ pub fn payload(number: u64, size: usize) -> Vec<u8> {
 /// Reads the number of a payload that [`payload`] made.
 ///
 /// # Errors
-/// When it was made otherwise or is damaged.
+/// When it is not one of those or is damaged.
 pub fn number(bytes: &[u8]) -> Result<u64> {
     ensure!(bytes.starts_with(MAGIC), "not a payload of the lab");
-    let number = bytes.get(4..12).context("payload is too short")?;
-    let number = u64::from_be_bytes(number.try_into()?);
+    let encoded = bytes.get(4..12).context("payload is too short")?;
+    let number = u64::from_be_bytes(encoded.try_into()?);
     let mut damaged = (12..).zip(&bytes[12..]);
     if let Some((at, _)) = damaged.find(|(at, byte)| **byte != pattern(number, *at)) {
         bail!("payload {number} is damaged at byte {at}");
@@ -72,8 +72,8 @@ fn pattern(number: u64, at: usize) -> u8 {
 }
 
 impl Sender {
-    /// Opens a socket that sends by one interface, within its VRF, and is heard on this host, too, as
-    /// most programs are.
+    /// Opens a socket that sends by one interface, within its VRF, with multicast loopback to this host, as
+    /// most programs have.
     ///
     /// # Errors
     /// When a socket call fails.
@@ -101,7 +101,7 @@ impl Receiver {
         namespace.run(|| Ok(Self(bound(address)?.into())))
     }
 
-    /// Waits for one datagram; `None` if none comes within `patience`.
+    /// Waits for one datagram; `None` if none arrives within `patience`.
     ///
     /// # Errors
     /// When the socket fails.
@@ -122,7 +122,7 @@ impl Receiver {
         }
     }
 
-    /// Collects `count` datagrams, or as many as come before `patience` runs out.
+    /// Collects `count` datagrams, or as many as arrive before `patience` runs out.
     ///
     /// # Errors
     /// When the socket fails.
@@ -131,8 +131,8 @@ impl Receiver {
         let mut collected = Vec::new();
         let mut buffer = vec![0; 65536];
         while collected.len() < count {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let Some(datagram) = self.receive_by(&mut buffer, left)? else {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let Some(datagram) = self.receive_by(&mut buffer, remaining)? else {
                 break;
             };
             collected.push(datagram);
@@ -140,8 +140,8 @@ impl Receiver {
         Ok(collected)
     }
 
-    /// Collects the payloads `0..count` of [`payload`] and insists that each came once, in order
-    /// and undamaged. Returns the sender's address of each.
+    /// Collects the payloads `0..count` of [`payload`] and requires that each arrives once, in order and
+    /// undamaged. Returns the sender's address of each.
     ///
     /// # Errors
     /// When one is missing, doubled, out of order or damaged.
@@ -156,25 +156,27 @@ impl Receiver {
     pub fn expect_these(&self, numbers: Range<u64>, patience: Duration) -> Result<Vec<SocketAddr>> {
         let count = usize::try_from(numbers.end - numbers.start)?;
         let datagrams = self.collect(count, patience)?;
-        let came = datagrams.iter().map(|datagram| number(&datagram.payload));
-        let came = came.collect::<Result<Vec<_>>>()?;
-        if !came.iter().copied().eq(numbers.clone()) {
-            let there: BTreeSet<u64> = came.iter().copied().collect();
-            let missing = numbers.clone().filter(|one| !there.contains(one));
+        let received = datagrams
+            .iter()
+            .map(|datagram| number(&datagram.payload))
+            .collect::<Result<Vec<_>>>()?;
+        if !received.iter().copied().eq(numbers.clone()) {
+            let distinct: BTreeSet<u64> = received.iter().copied().collect();
+            let missing = numbers.clone().filter(|one| !distinct.contains(one));
             bail!(
                 "expected payloads {numbers:?} in order, got {} of them, missing {:?}; came: {:?}",
-                came.len(),
+                received.len(),
                 missing.take(20).collect::<Vec<_>>(),
-                came.iter().take(100).collect::<Vec<_>>()
+                received.iter().take(100).collect::<Vec<_>>()
             );
         }
         Ok(datagrams.iter().map(|datagram| datagram.from).collect())
     }
 
-    /// Insists that nothing comes for as long as `silence`.
+    /// Requires that nothing arrives for as long as `silence`.
     ///
     /// # Errors
-    /// When something comes.
+    /// When something arrives.
     pub fn expect_nothing(&self, silence: Duration) -> Result<()> {
         match self.receive(silence)? {
             Some(datagram) => bail!("expected silence, got a datagram from {}", datagram.from),

@@ -1,4 +1,4 @@
-//! What tests alone ask of a process: what it holds.
+//! Resources that a process holds, for tests only.
 
 use anyhow::{Context, Result};
 use procfs::process::Process;
@@ -7,7 +7,7 @@ use serde::Serialize;
 /// What one process holds at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Usage {
-    /// Resident memory that belongs to it alone, in KiB.
+    /// Resident memory that only this process uses, in KiB.
     pub memory_kib: u64,
     /// Open descriptors.
     pub descriptors: u64,

@@ -1,4 +1,4 @@
-//! What is done to the relay, one at a time and each to its end, beside the clients' changes.
+//! The attacks on the relay, one at a time, while clients make changes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -68,14 +68,14 @@ impl Attack {
         Self::SecondDaemon,
     ];
 
-    /// Says whether a stream loses nothing by it.
+    /// Returns whether a stream loses nothing by it.
     pub(super) fn is_lossless(self, path: &str) -> bool {
         match self {
-            // Without any process nobody holds the memberships, and the switch stops sending.
+            // Without any process the memberships end, and the switch stops sending.
             Self::AllKilled | Self::PinRemoved | Self::PinsAltered => false,
-            // What a worker had taken and not sent is gone with it; between the last of a daemon's
-            // workers and the first of the next nobody takes anything; and the rings of one that
-            // stands still hold a quarter of a second, not any time.
+            // What a worker had received and not sent is lost with it; between one daemon's workers
+            // and the next daemon's nothing is received; and the rings of a stopped worker hold a
+            // quarter of a second, not more.
             Self::DaemonKilled
             | Self::DaemonKilledWhileItStarts
             | Self::ConfigurationBroken
@@ -86,7 +86,7 @@ impl Attack {
         }
     }
 
-    /// Says whether it is over within a second.
+    /// Returns whether it is over within a second.
     pub(super) const fn is_quick(self) -> bool {
         !matches!(
             self,
@@ -133,7 +133,7 @@ impl Attack {
                 others.retain(|pid| u32::try_from(*pid) != Ok(daemon));
                 let after = random.below(others.len() as u64 + 1) as usize;
                 let (first, last) = others.split_at(after);
-                // One that is gone by now was ended by those before it.
+                // It may have been ended by an earlier attack.
                 let end = |pids: &[i32]| {
                     for pid in pids {
                         let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
@@ -189,8 +189,8 @@ impl Attack {
                 relay.tool("tc", "qdisc del dev veth1 clsact").unwrap();
             }
             Self::PinRemoved => {
-                let pins = fs::read_dir(world.daemon.pins()).into_iter().flatten();
-                let mut pins: Vec<_> = pins.flatten().map(|pin| pin.path()).collect();
+                let entries = fs::read_dir(world.daemon.pins()).into_iter().flatten();
+                let mut pins: Vec<_> = entries.flatten().map(|pin| pin.path()).collect();
                 pins.sort();
                 if !pins.is_empty() {
                     let one = &pins[random.below(pins.len() as u64) as usize];
@@ -202,13 +202,13 @@ impl Attack {
             }
             Self::ConfigurationBroken => {
                 let file = world.daemon.config_file();
-                let whole = fs::read(&file).unwrap();
+                let contents = fs::read(&file).unwrap();
                 fs::write(&file, "version = 1\n[[rule]]\nname = \"ha").unwrap();
                 kill(Pid::from_raw(world.daemon.id() as i32), Signal::SIGHUP).unwrap();
                 rest(random, Duration::from_millis(300));
                 world.daemon.kill().unwrap();
                 world.daemon.start_again().unwrap();
-                fs::write(&file, whole).unwrap();
+                fs::write(&file, contents).unwrap();
             }
             Self::RunFull => {
                 world.run.fill();
@@ -232,11 +232,11 @@ impl Attack {
     }
 }
 
-/// A worker's number and process, where there is one that runs.
+/// The id and pid of a worker that runs, if there is one.
 fn worker(world: &World, random: &mut Random) -> Option<(u32, u32)> {
     let workers = world.daemon.stats().unwrap().workers;
-    let running = workers.iter().filter(|worker| worker.pid != 0);
-    let running: Vec<_> = running.map(|worker| (worker.id, worker.pid)).collect();
+    let alive = workers.iter().filter(|worker| worker.pid != 0);
+    let running: Vec<_> = alive.map(|worker| (worker.id, worker.pid)).collect();
     let one = random.below(running.len() as u64) as usize;
     running.get(one).copied()
 }
@@ -249,13 +249,13 @@ fn freeze(pid: u32, random: &mut Random, most: Duration) {
 }
 
 fn is_keeper(pid: i32) -> bool {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let mut words = words.split(|byte| *byte == 0);
+    let command_line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = command_line.split(|byte| *byte == 0);
     words.any(|word| word == b"keeper")
 }
 
-/// Maps that lead packets: what is wrong there costs packets until the next daemon. Left alone is what
-/// leads to counters, because what was counted wrongly by then stays wrong.
+/// Maps that direct packets: an error there loses packets until the next daemon. Maps that direct
+/// counting are left out, because wrong counts would stay wrong.
 const LEADING: [&str; 8] = [
     "routes",
     "routes6",
@@ -309,13 +309,13 @@ fn flood(world: &World, random: &mut Random) {
         }
         wire.send(&frame).unwrap();
         if number % 100 == 99 {
-            // As many as the kernel's backlog holds beside the streams.
+            // As many as the kernel's backlog holds in addition to the streams.
             thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// Connections that begin a request, send nonsense, or ask and do not read.
+/// Connections that begin a request, send nonsense, or do not read the answer.
 fn hostile_clients(socket: &Path, random: &mut Random) {
     let words: [&[u8]; 5] = [
         b"POST /v1/rules HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n{\"rules\":[",
@@ -324,7 +324,7 @@ fn hostile_clients(socket: &Path, random: &mut Random) {
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
         b"GET /v1/st",
     ];
-    let mut held = Vec::new();
+    let mut open = Vec::new();
     for _ in 0..100 {
         let Ok(mut stream) = UnixStream::connect(socket) else {
             continue;
@@ -339,7 +339,7 @@ fn hostile_clients(socket: &Path, random: &mut Random) {
         if random.below(2) == 0 {
             let _ = stream.read(&mut [0; 16]);
         }
-        held.push(stream);
+        open.push(stream);
     }
     rest(random, Duration::from_secs(2));
 }

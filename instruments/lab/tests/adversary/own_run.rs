@@ -1,4 +1,4 @@
-//! A `/run/mcr` that is the daemon's alone, outlives it, and can be full.
+//! A `/run/mcr` that only the daemon uses, that outlives it, and that can be full.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,7 +9,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use tempfile::TempDir;
 
-/// A small file system, mounted in a directory of its own.
+/// A small file system, mounted in its own directory.
 pub(super) struct OwnRun(TempDir);
 
 impl OwnRun {
@@ -18,7 +18,7 @@ impl OwnRun {
         let options = Some("size=1m,mode=755");
         mount_on(directory.path(), "tmpfs", options)?;
         let run = Self(directory);
-        // What a daemon mounts in a mount namespace of its own would end with it.
+        // A mount in the daemon's own mount namespace would end with it.
         let bpffs = Path::new("/sys/fs/bpf");
         if !statfs(bpffs).is_ok_and(|there| there.filesystem_type() == BPF_FS_MAGIC) {
             mount_on(bpffs, "bpf", Some("mode=0700"))?;

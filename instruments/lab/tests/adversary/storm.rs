@@ -1,5 +1,5 @@
-//! Clients that change rules all the time, each against a model of what it was told: what was
-//! acknowledged is there, what was refused is not, and of what was never answered one of both is.
+//! Clients that change rules all the time, each with a model of its replies: an acknowledged change is in
+//! effect, a refused one is not, and an unanswered one is either.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use lab::{control, wait};
 use crate::faults::Random;
 
 const CLIENTS: u64 = 3;
-/// Rules that a client has at the most.
+/// The most rules of a client.
 const SLOTS: u64 = 12;
 const PACE: Duration = Duration::from_millis(20);
 
@@ -30,18 +30,20 @@ pub(super) struct Storm {
 #[derive(Default)]
 struct Shared {
     is_over: AtomicBool,
-    /// Held for writing while nobody may change anything.
+    /// Held for writing while no client may change anything.
     gate: RwLock<()>,
     changes: AtomicU64,
 }
+
+/// The number of a rule's output; `None` where there is no rule.
+type RuleState = Option<u64>;
 
 struct Client {
     number: u64,
     socket: PathBuf,
     random: Random,
-    /// For each of its rules what it may be: the output's number, `None` where there is no rule. One
-    /// possibility, but for a change that was not answered.
-    model: BTreeMap<u64, Vec<Option<u64>>>,
+    /// The possible states of each of its rules: one, except after a change that was not answered.
+    model: BTreeMap<u64, Vec<RuleState>>,
 }
 
 impl Storm {
@@ -64,14 +66,14 @@ impl Storm {
         }
     }
 
-    /// Nobody changes anything meanwhile.
+    /// Runs `work` while no client changes anything.
     pub(super) fn pause(&self, work: impl FnOnce()) {
         let _gate = self.shared.gate.write().unwrap();
         work();
     }
 
-    /// Ends the clients, compares what each was told with what is there, and says how many changes
-    /// were acknowledged.
+    /// Ends the clients, compares their models with the running rules, and returns how many changes were
+    /// acknowledged.
     pub(super) fn finish(&mut self) -> u64 {
         self.shared.is_over.store(true, Ordering::Relaxed);
         let clients: Vec<Client> = self
@@ -79,21 +81,21 @@ impl Storm {
             .drain(..)
             .map(|client| client.join().unwrap())
             .collect();
-        let there = wait::some_within(wait::PATIENCE, "the rules are told", || {
+        let mut running = wait::some_within(wait::PATIENCE, "the rules are told", || {
             rules(&self.socket).ok()
-        });
-        let mut there = there.unwrap();
+        })
+        .unwrap();
         for client in &clients {
             for (slot, possible) in &client.model {
-                let found = there.remove(&client.name(*slot));
+                let actual = running.remove(&client.name(*slot));
                 assert!(
-                    possible.contains(&found),
-                    "rule {} is {found:?}, and was told to be {possible:?}",
+                    possible.contains(&actual),
+                    "rule {} is {actual:?}, and was told to be {possible:?}",
                     client.name(*slot)
                 );
             }
         }
-        assert!(there.is_empty(), "nobody added {there:?}");
+        assert!(running.is_empty(), "nobody added {running:?}");
         self.shared.changes.load(Ordering::Relaxed)
     }
 }
@@ -118,13 +120,13 @@ impl Client {
         self
     }
 
-    /// Changes one rule, and says whether that was acknowledged.
+    /// Changes one rule, and returns whether that was acknowledged.
     fn change(&mut self) -> bool {
         let slot = self.random.below(SLOTS);
-        let Some(old) = self.known(slot) else {
+        let Some(old) = self.state(slot) else {
             return false;
         };
-        // A third goes, the others come or are replaced.
+        // A third is removed, the others are added or replaced.
         let new = (old.is_none() || self.random.below(3) > 0).then(|| self.random.below(200));
         let change = Transaction {
             remove: old.map(|_| self.name(slot)).into_iter().collect(),
@@ -138,27 +140,27 @@ impl Client {
         let possible = match &answer {
             Ok(()) => vec![new],
             Err(error) if is_refusal(&error.to_string()) => vec![old],
-            // Nobody answered, or not to the end: it may have been made.
+            // No answer, or not a complete one: it may be in effect.
             Err(_) => vec![old, new],
         };
         self.model.insert(slot, possible);
         answer.is_ok()
     }
 
-    /// What a rule is; asks where that is not known, `None` while nobody answers.
-    fn known(&mut self, slot: u64) -> Option<Option<u64>> {
+    /// A rule's state, requested from the daemon if ambiguous; `None` while the daemon does not answer.
+    fn state(&mut self, slot: u64) -> Option<RuleState> {
         let possible = &self.model[&slot];
-        if let [known] = possible[..] {
-            return Some(known);
+        if let [only] = possible[..] {
+            return Some(only);
         }
-        let found = rules(&self.socket).ok()?.remove(&self.name(slot));
+        let actual = rules(&self.socket).ok()?.remove(&self.name(slot));
         assert!(
-            possible.contains(&found),
-            "rule {} is {found:?}, and was told to be one of {possible:?}",
+            possible.contains(&actual),
+            "rule {} is {actual:?}, and was told to be one of {possible:?}",
             self.name(slot)
         );
-        self.model.insert(slot, vec![found]);
-        Some(found)
+        self.model.insert(slot, vec![actual]);
+        Some(actual)
     }
 
     fn name(&self, slot: u64) -> String {
@@ -177,13 +179,12 @@ impl Client {
     }
 }
 
-/// Says whether the answer means that nothing was changed; one that came too late for the daemon
-/// itself (408) does not.
+/// Returns whether the answer means that nothing was changed; the daemon's own timeout (408) does not.
 fn is_refusal(answer: &str) -> bool {
     answer.contains("HTTP/1.0 ") && !answer.contains("HTTP/1.0 408")
 }
 
-/// The clients' rules that run, each with the last octet of its output.
+/// The clients' running rules, each with the last octet of its output.
 fn rules(socket: &Path) -> Result<BTreeMap<String, u64>> {
     let stats: Stats = serde_json::from_str(&control::read(socket, "/v1/stats")?)?;
     let rules = stats.rules.into_iter();
@@ -192,8 +193,8 @@ fn rules(socket: &Path) -> Result<BTreeMap<String, u64>> {
         .map(|rule| {
             let to = &rule.outputs[0].to;
             let octet = to.split(['.', '%']).nth(3);
-            let octet = octet.and_then(|octet| octet.parse().ok());
-            Ok((rule.name, octet.with_context(|| to.clone())?))
+            let number = octet.and_then(|octet| octet.parse().ok());
+            Ok((rule.name, number.with_context(|| to.clone())?))
         })
         .collect()
 }

@@ -19,7 +19,7 @@ fn receivers_of_every_version_are_heard(path: &str) {
         ("four", RANGE, &[OUTPUT]),
         ("six", "[ff3e::1:0%eth0]:5000", &[six]),
     ];
-    // Before anybody asks: an answer that is due is sent as it was begun.
+    // Before any query: a report that is due is sent in its version.
     for (key, version) in [
         ("net/ipv4/conf/eth0/force_igmp_version", "2"),
         ("net/ipv6/conf/eth0/force_mld_version", "1"),
@@ -37,9 +37,9 @@ fn receivers_of_every_version_are_heard(path: &str) {
                 .expect("what is listened to comes");
         }
         for (rule, version) in ["four", "six"].iter().zip(versions) {
-            let known = listeners(&daemon, rule);
-            let known: Vec<&str> = known.iter().map(|host| host.protocol.as_str()).collect();
-            assert_eq!(known, [version], "{rule}");
+            let hosts = listeners(&daemon, rule);
+            let protocols: Vec<&str> = hosts.iter().map(|host| host.protocol.as_str()).collect();
+            assert_eq!(protocols, [version], "{rule}");
         }
         drop(sinks);
         for rule in ["four", "six"] {
@@ -74,7 +74,7 @@ fn receivers_choose_their_sources(path: &str) {
         (known[0].mode.as_str(), &known[0].sources[..]),
         ("include", &["10.0.0.3".to_owned()][..])
     );
-    // The relay asks its own network for that source alone.
+    // The relay requests only that source from its own network.
     let joined = bed.relay.read_proc_net("mcfilter").unwrap();
     assert!(
         joined.contains("0x0a000003") && !joined.contains("0x0a000002"),

@@ -1,6 +1,6 @@
-//! Beside igmpproxy, on the same bed and in turn: from a join to the first packet, from a leave to the
-//! last, and the processor time while 50 hosts join and leave 1,000 groups. It measures and asserts
-//! nothing of it.
+//! A comparison with igmpproxy, in turn on the same bed: from a join to the first packet, from a leave
+//! to the last, and the processor time while 50 hosts join and leave 1,000 groups. It only measures,
+//! and asserts none of it.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -114,9 +114,9 @@ fn joins_and_leaves(bed: &Bed) -> (String, String) {
             .unwrap()
             .expect("what is listened to comes");
         joins.push(begun.elapsed().as_secs_f64() * 1e3);
-        let left = Instant::now();
+        let left_at = Instant::now();
         drop(sink);
-        leaves.push((last_sent(bed) - left).as_secs_f64());
+        leaves.push((last_sent(bed) - left_at).as_secs_f64());
     }
     stream.end();
     (spread(joins), spread(leaves))
@@ -131,7 +131,7 @@ fn spread(mut figures: Vec<f64>) -> String {
     )
 }
 
-/// Waits until the relay sends the stream no more; says when it did last, to a tenth of a second.
+/// Waits until the relay stops sending the stream; returns when it sent last, to a tenth of a second.
 fn last_sent(bed: &Bed) -> Instant {
     const WINDOW: Duration = Duration::from_millis(100);
     // Of 50 that the stream has in a window; a querier's own messages are fewer.

@@ -1,5 +1,5 @@
-//! Players that zap: what the network before the relay hears of it, with and without `linger`, and what
-//! they may.
+//! Players that zap: the membership traffic upstream of the relay, with and without `linger`, and their
+//! limits.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +19,7 @@ use sys::group_socket::GroupSocket;
 
 use super::{Bed, standing, wants};
 
-/// Channels of the long run: as of a headend, of which few are watched by two.
+/// Channels of the long run: as of a headend, so that few are watched by two.
 const CHANNELS: u32 = 500;
 
 /// Players behind one port, each at one channel.
@@ -46,8 +46,7 @@ impl Players {
         }
     }
 
-    /// A player, the next by turns, leaves its channel and joins another, in one report as a host's kernel
-    /// says it.
+    /// The next player in turn leaves its channel and joins another, in one report, as a host's kernel does.
     fn zap(&mut self, turn: u32) {
         // Numerical Recipes' generator: the same for every run.
         self.chance = self
@@ -55,11 +54,11 @@ impl Players {
             .wrapping_mul(1_664_525)
             .wrapping_add(1_013_904_223);
         let next = (self.chance >> 16) % self.channels;
-        self.go(turn as usize % self.at.len(), Some(next));
+        self.switch(turn as usize % self.at.len(), Some(next));
     }
 
-    /// A player leaves where it is, and goes there.
-    fn go(&mut self, player: usize, next: Option<u32>) {
+    /// A player leaves its channel and joins another.
+    fn switch(&mut self, player: usize, next: Option<u32>) {
         let before = std::mem::replace(&mut self.at[player], next);
         if before == next {
             return;
@@ -69,19 +68,19 @@ impl Players {
             group: channel(0xef09_0800, number),
             sources: Vec::new(),
         };
-        let left = before.map(|number| record(RecordKind::ToInclude, number));
-        let joined = next.map(|number| record(RecordKind::ToExclude, number));
-        self.say(player, left.into_iter().chain(joined).collect());
+        let leave = before.map(|number| record(RecordKind::ToInclude, number));
+        let join = next.map(|number| record(RecordKind::ToExclude, number));
+        self.report(player, leave.into_iter().chain(join).collect());
     }
 
-    fn say(&self, player: usize, records: Vec<Record>) {
+    fn report(&self, player: usize, records: Vec<Record>) {
         let version = Version::V3;
         let from = channel(0x0a00_0100, 20 + player as u32);
         let (to, packet) = craft::report(from, &Report { version, records }).unwrap();
         self.socket.send(group_mac(to), &packet).unwrap();
     }
 
-    /// What they say when they are asked.
+    /// Sends their reports to a query.
     fn answer(&self) {
         for (player, number) in self.at.iter().enumerate() {
             let record = |number| Record {
@@ -89,7 +88,7 @@ impl Players {
                 group: channel(0xef09_0800, number),
                 sources: Vec::new(),
             };
-            self.say(player, number.iter().copied().map(record).collect());
+            self.report(player, number.iter().copied().map(record).collect());
         }
     }
 
@@ -99,9 +98,9 @@ impl Players {
     }
 }
 
-/// What the network before the relay hears: reports, and the records of those that join and leave.
+/// Membership traffic upstream of the relay: reports, and their records of joins and leaves.
 #[derive(Clone, Copy, Debug, Default)]
-struct Heard {
+struct Traffic {
     reports: u64,
     joins: u64,
     leaves: u64,
@@ -110,7 +109,7 @@ struct Heard {
 /// Counts on the sender's side.
 struct Upstream {
     stop: Arc<AtomicBool>,
-    work: JoinHandle<Heard>,
+    work: JoinHandle<Traffic>,
 }
 
 impl Upstream {
@@ -119,17 +118,17 @@ impl Upstream {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let work = thread::spawn(move || {
-            let mut heard = Heard::default();
+            let mut traffic = Traffic::default();
             let mut count = |frame: &[u8]| {
                 let Ok(packet) = read(frame.get(14..).unwrap_or_default()) else {
                     return false;
                 };
                 if let Message::Report(report) = packet.message {
-                    heard.reports += 1;
+                    traffic.reports += 1;
                     for record in report.records {
                         match record.kind {
-                            RecordKind::ToExclude | RecordKind::Allow => heard.joins += 1,
-                            RecordKind::ToInclude | RecordKind::Block => heard.leaves += 1,
+                            RecordKind::ToExclude | RecordKind::Allow => traffic.joins += 1,
+                            RecordKind::ToInclude | RecordKind::Block => traffic.leaves += 1,
                             RecordKind::IsInclude | RecordKind::IsExclude => {}
                         }
                     }
@@ -139,12 +138,12 @@ impl Upstream {
             while !stopped.load(Ordering::Relaxed) {
                 wire.receive(Duration::from_millis(50), &mut count).unwrap();
             }
-            heard
+            traffic
         });
         Self { stop, work }
     }
 
-    fn end(self) -> Heard {
+    fn end(self) -> Traffic {
         self.stop.store(true, Ordering::Relaxed);
         self.work.join().unwrap()
     }
@@ -165,7 +164,7 @@ fn start_on(path: &str, bed: &Bed, options: &str) -> Daemon {
 }
 
 #[test]
-fn the_upstream_hears_no_leave_of_what_lingers() {
+fn the_upstream_receives_no_leave_of_what_lingers() {
     let mut leaves = Vec::new();
     for options in [",linger=1h,groups_each=1", ""] {
         let bed = Bed::new();
@@ -183,23 +182,23 @@ fn the_upstream_hears_no_leave_of_what_lingers() {
                 rule.outputs[0].wanted == Some(watched)
             })
             .unwrap();
-        // One that leaves before it joins needs no room beside.
+        // One that leaves before it joins needs no additional room.
         assert_eq!(standing(&daemon, "igmp").barred, 0);
         for player in 0..20 {
-            players.go(player, None);
+            players.switch(player, None);
         }
         daemon.wait_for("tv", "nobody watches", wants(0)).unwrap();
         if options.is_empty() {
             wait::until("all is left", || bed.pulled().is_empty()).unwrap()
         } else {
             assert!(bed.pulled().len() as u64 >= watched);
-            // Who goes too far is refused and counted.
+            // A host beyond its limit is refused and counted.
             let record = |number| Record {
                 kind: RecordKind::ToExclude,
                 group: channel(0xef09_0800, number),
                 sources: Vec::new(),
             };
-            players.say(0, vec![record(1), record(2)]);
+            players.report(0, vec![record(1), record(2)]);
             wait::until("it is barred", || standing(&daemon, "igmp").barred == 1).unwrap();
             daemon.wait_for("tv", "one is wanted", wants(1)).unwrap();
             wait::until("it is told", || daemon.log().contains("listeners_refused")).unwrap();
@@ -224,10 +223,10 @@ fn who_may_ask_and_for_how_much_is_as_the_output_says() {
             (0, 1, 1, 2),
             (2, 2, 2, 2),
             (3, 3, 2, 3),
-            // One that others have is no group more.
+            // A group that others have does not count again.
             (3, 2, 2, 3),
         ] {
-            players.go(player, Some(group));
+            players.switch(player, Some(group));
             let what = format!("{wanted} are wanted, {barred} barred");
             let is_so = || {
                 let rule = daemon.rule("tv").unwrap();
@@ -261,7 +260,7 @@ fn what_lingers_goes_with_its_rule() {
     };
     listen_to(0..6);
     assert_eq!(bed.pulled().len(), 6);
-    // Of a rule that takes other groups these are not to come back.
+    // When the rule receives other groups these must not be joined again.
     let change = ["change", "tv", "--add-input", "239.1.2.0/29%eth0:5000"];
     let removed = ["--remove-input", "239.1.1.0/29%eth0:5000"];
     daemon.mcr(&[&change[..], &removed].concat()).unwrap();
@@ -294,7 +293,7 @@ fn the_oldest_that_lingers_goes_at_the_limit_of_memberships() {
             });
             socket.unwrap()
         };
-        // Each source of the group is a membership of its own.
+        // Each source of the group is a separate membership.
         let joined = |expected: &[u8]| {
             let what = format!("{expected:?} are joined");
             wait::until(&what, || {
@@ -321,7 +320,7 @@ fn the_oldest_that_lingers_goes_at_the_limit_of_memberships() {
     }
 }
 
-/// 200 players, each of whom zaps five times a second, for 20 seconds. It measures and asserts nothing of it.
+/// 200 players, each of whom zaps five times a second, for 20 seconds. It measures without asserting.
 #[test]
 #[ignore = "long: make long-zaps"]
 fn a_thousand_zaps_a_second() {
@@ -343,7 +342,7 @@ fn a_thousand_zaps_a_second() {
         }
         let (took, ended) = (begun.elapsed(), Instant::now());
         let spent = processor_time(daemon.id()).unwrap() - before;
-        // Nobody answers for the players who zap no more, so channels end soon afterwards.
+        // Queries stay unanswered once the players stop, so channels end soon afterwards.
         let watched = players.watched() as u64;
         let is_settled = |rule: &api::reply::RuleStats| rule.outputs[0].wanted <= Some(watched);
         daemon
@@ -351,15 +350,15 @@ fn a_thousand_zaps_a_second() {
             .unwrap();
         let settled = ended.elapsed();
         let refused = standing(&daemon, "igmp").refused;
-        let heard = upstream.end();
+        let traffic = upstream.end();
         let linger = if linger.is_empty() { "none" } else { "30 s" };
         println!(
             "| {linger} | {} | {:.0} | {} | {} | {} | {:.1} | {:.1} |",
             SECONDS * 1000,
             f64::from(SECONDS * 1000) / took.as_secs_f64(),
-            heard.reports,
-            heard.joins,
-            heard.leaves,
+            traffic.reports,
+            traffic.joins,
+            traffic.leaves,
             100.0 * spent.as_secs_f64() / took.as_secs_f64(),
             settled.as_secs_f64(),
         );

@@ -72,7 +72,7 @@ fn measure(path: &str, silence_ms: u32) -> Vec<f64> {
     let rows = captured.fields("udp", &["frame.time_relative"]).unwrap();
     let times: Vec<f64> = rows.iter().map(|row| row[0].parse().unwrap()).collect();
     let gaps = (0..CUTS).map(|cut| {
-        // The first packet came when the sender's clock was at 0.
+        // The first packet arrived when the sender's clock was at 0.
         let start = (STEP * (cut + 1)).as_secs_f64();
         let span = start - 0.1..start + CUT.as_secs_f64() - 0.1;
         let near: Vec<f64> = times

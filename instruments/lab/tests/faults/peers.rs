@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 /// What socat carries with room to spare.
 const RATE: u32 = 20_000;
 
-/// Puts a relay through `rounds` kills and records what they cost.
+/// Kills a relay `rounds` times and records what that costs.
 pub(crate) fn killed(relay: &Relay, rounds: u32) -> Result<()> {
     let bed = Bed::new(BedKind::Chain)?;
     let (one, tools) = (

@@ -1,5 +1,5 @@
-//! A relay whose world can be changed: one rule that suffers, with a multicast output and a unicast
-//! one, and one rule beside it on links of its own.
+//! A relay whose surroundings can be changed: one rule that is affected, with a multicast and a
+//! unicast output, and one rule on separate links.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -16,7 +16,7 @@ use lab::socket::{Receiver, Sender};
 use lab::topology::Chain;
 use lab::wait;
 
-/// How long a rule may take to be as it should.
+/// How long a rule may take to reach the expected state.
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIG: &str = r#"
 version = 1
@@ -32,7 +32,7 @@ outputs = ["239.30.1.1%calm2:6001"]
 /// How the unicast destination is reached, until that changes.
 const ROUTE: &str = "route replace 10.9.9.9/32 via 10.0.1.2 dev veth2";
 
-/// What happens to the world.
+/// What happens around the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     InputDown,
@@ -95,7 +95,7 @@ impl World {
             link::address(end, address)?;
         }
         relay.ip(ROUTE)?;
-        // As hosts do that take over an address: they tell their neighbours.
+        // As hosts do that take over an address: they announce it to their neighbours.
         sink.sysctl("net/ipv4/conf/all/arp_notify", "1")?;
         let daemon = Daemon::start(relay, Options::path(path))?;
         daemon.apply(CONFIG)?;
@@ -119,16 +119,16 @@ impl World {
         Ok(world)
     }
 
-    /// Changes the world, looks at what the rule says and counts, changes it back, and waits until
+    /// Applies the fault, checks the rule's state and counters, reverts the fault, and waits until
     /// both outputs get packets again.
     pub(crate) fn suffer(&self, fault: Fault) -> Result<()> {
         println!("{fault:?}");
-        let told = self.events.stdout().len();
+        let before = self.events.stdout().len();
         self.change(fault).with_context(|| format!("{fault:?}"))?;
         self.gets_through(&format!("after {fault:?}"))?;
         if fault != Fault::QuerierGone {
             wait::until(&format!("an event tells of {fault:?}"), || {
-                self.events.stdout().len() > told
+                self.events.stdout().len() > before
             })?;
         }
         let stats = self.daemon.stats()?;
@@ -141,7 +141,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends the load beside: nothing of it was lost, and no event was about its rule.
+    /// Ends the load on the other rule: it lost nothing, and no event was about it.
     pub(crate) fn finish(self) -> Result<()> {
         // Before its stream ends, which is an event.
         let events = self.events.stdout();
@@ -212,9 +212,9 @@ impl World {
             }
             Fault::AddressReplaced => {
                 relay.ip("address flush dev veth2 scope global")?;
-                // As a socket's packet it borrows an address, the one that the kernel says.
-                let route = relay.ip("-json route get 239.10.1.1 oif veth2")?;
-                let route: serde_json::Value = serde_json::from_str(&route)?;
+                // As a socket's packet it gets another interface's address, which the kernel chooses.
+                let output = relay.ip("-json route get 239.10.1.1 oif veth2")?;
+                let route: serde_json::Value = serde_json::from_str(&output)?;
                 let borrowed = route[0]["prefsrc"].as_str().context("no prefsrc")?;
                 ensure!(borrowed != "10.0.1.1", "{route}");
                 self.wait_for_source(borrowed.parse()?)?;
@@ -288,20 +288,21 @@ impl World {
         counted.with_context(|| format!("{:?}", self.daemon.rule("victim")))?;
         if reason != "too_big" {
             // The dataplane follows first, or finds the interface down itself.
-            let is_told = |rule: &RuleStats| {
+            let is_down = |rule: &RuleStats| {
                 let output = &rule.outputs[0];
                 output.state == State::Down && output.reason.is_some()
             };
             self.daemon
-                .wait_for("victim", "the output is down and says why", is_told)?;
+                .wait_for("victim", "the output is down and says why", is_down)?;
         }
         Ok(())
     }
 
     fn wait_for_input(&self, joined: bool) -> Result<()> {
-        let is_so = |rule: &RuleStats| (rule.inputs[0].joined && rule.state == State::Up) == joined;
+        let matches =
+            |rule: &RuleStats| (rule.inputs[0].joined && rule.state == State::Up) == joined;
         let what = format!("the input is joined and up: {joined}");
-        self.daemon.wait_for("victim", &what, is_so).map(drop)
+        self.daemon.wait_for("victim", &what, matches).map(drop)
     }
 
     fn wait_for_source(&self, source: IpAddr) -> Result<()> {
@@ -309,8 +310,7 @@ impl World {
         let sink = Receiver::join((&self.chain.sink, "veth3"), "239.10.1.1".parse()?, 6001)?;
         wait::until_within(PATIENCE, &format!("packets come from {source}"), || {
             let sent = sender.send(group(), 5001, b"probe");
-            let received = sink.receive(Duration::from_millis(20));
-            let received = received.ok().flatten();
+            let received = sink.receive(Duration::from_millis(20)).ok().flatten();
             sent.is_ok() && received.is_some_and(|datagram| datagram.from.ip() == source)
         })
     }
@@ -322,14 +322,14 @@ impl World {
         let many = Receiver::join((sink, "veth3"), "239.10.1.1".parse()?, 6001)?;
         let one = Receiver::bind(sink, "10.9.9.9:7000".parse()?)?;
         let (mut many_got, mut one_got) = (false, false);
-        let came = |receiver: &Receiver| {
+        let receives = |receiver: &Receiver| {
             let received = receiver.receive(Duration::from_millis(20));
             received.is_ok_and(|datagram| datagram.is_some())
         };
         let through = wait::until_within(PATIENCE, &format!("packets get through {when}"), || {
             let _ = sender.send(group(), 5001, b"probe");
-            many_got |= came(&many);
-            one_got |= came(&one);
+            many_got |= receives(&many);
+            one_got |= receives(&one);
             many_got && one_got
         });
         through.with_context(|| {

@@ -15,7 +15,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock()
 }
 
-/// Says so and returns true where etcd is not installed.
+/// Returns true, with a message, if etcd is not installed.
 fn is_skipped() -> bool {
     let missing = etcd::missing();
     if let Some(missing) = missing {

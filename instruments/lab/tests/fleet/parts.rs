@@ -1,4 +1,4 @@
-//! What rounds are made of: a stream that is told packet by packet, an etcd whose members come and go.
+//! The parts of a round: a stream recorded packet by packet, an etcd whose members stop and start.
 
 use std::net::Ipv4Addr;
 use std::thread;

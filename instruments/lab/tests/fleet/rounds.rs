@@ -13,10 +13,10 @@ use lab::reliability;
 
 use crate::{is_skipped, turn};
 
-/// The stream comes back within this, on a machine with much else to do.
+/// The stream must resume within this, on a busy machine.
 const BACK_MS: f64 = 30_000.0;
 
-/// Two relays on this path; the others' policies and holds are those of the long form.
+/// Two relays on this path; other policies and holds run in the long form.
 fn settings(path: &str, on_isolation: &str, hold_ms: u64) -> Settings {
     Settings {
         path: path.to_owned(),
@@ -77,8 +77,8 @@ const COMBINATIONS: [(&str, &str, u64); 5] = [
     ("userspace", "stop", 1200),
 ];
 
-/// `MCR_TEST_ROUNDS` rounds of each fault, 10 if it is not set, for each combination. If it is set, only
-/// combinations whose title has `MCR_TEST_ONLY` in it, and faults whose name has `MCR_TEST_FAULT`.
+/// `MCR_TEST_ROUNDS` rounds of each fault (10 by default) for each combination. `MCR_TEST_ONLY` selects
+/// combinations by a part of their title, `MCR_TEST_FAULT` faults by a part of their name.
 #[test]
 #[ignore = "long: make fleet"]
 fn table_of_faults() {

@@ -1,4 +1,4 @@
-//! Large bodies that never come to their end.
+//! Large bodies that are never completed.
 
 use std::fs;
 use std::io::Write;
@@ -8,12 +8,12 @@ use std::time::Instant;
 use super::{bed, connect, size};
 
 const BODIES: usize = 400;
-/// Of each body so much comes: more than is held without asking for room.
+/// So much of each body is sent: more than is buffered without reserving room.
 const BEGUN: usize = 100 << 10;
-/// What is put in force beside them: some megabytes.
+/// What is applied meanwhile: some megabytes.
 const RULES: u16 = 10_000;
-/// Megabytes that they and the change may make the daemon take: the room for bodies, what comes
-/// without asking for room, and ten thousand rules.
+/// Megabytes that they and the change may cost the daemon: the room for bodies, what is buffered
+/// without reserving room, and ten thousand rules.
 const GROWTH_MB: u64 = 256;
 
 fn begin(bed: &super::Bed) -> UnixStream {
@@ -30,7 +30,7 @@ fn unfinished_bodies_refuse_nobody_a_large_change() {
     let bed = bed();
     let pid = bed.daemon.id();
     let before = size(pid).0;
-    let held: Vec<UnixStream> = (0..BODIES).map(|_| begin(&bed)).collect();
+    let streams: Vec<UnixStream> = (0..BODIES).map(|_| begin(&bed)).collect();
     let begun = size(pid).0;
     let rule = |number: u16| {
         let [high, low] = number.to_be_bytes();
@@ -51,6 +51,6 @@ fn unfinished_bodies_refuse_nobody_a_large_change() {
     );
     assert_eq!(bed.daemon.stats().unwrap().rules.len(), usize::from(RULES));
     assert!(after < before + GROWTH_MB, "{before} MB, {after} MB");
-    drop(held);
+    drop(streams);
     assert!(fs::exists(&bed.socket).unwrap(), "the daemon goes on");
 }

@@ -15,11 +15,11 @@ use lab::wait;
 
 use super::{Over, RULE, exchange, request, size, status_line};
 
-/// Metrics of 2 MB: held whole for each reader they would be sixteen times [`GROWTH_MB`]; and few enough
-/// that a debug build whose listener stands back, on a machine whose cores are taken, is done with them in
-/// the 30 s that a request has.
+/// Metrics of 2 MB: buffered whole for each reader they would be sixteen times [`GROWTH_MB`]; and few
+/// enough that a debug build, whose listener has low priority, sends them within a request's 30 s on a
+/// busy machine.
 const RULES: u16 = 1_600;
-/// As many as the listener holds at a time.
+/// As many as the listener serves at a time.
 const READERS: usize = 512;
 /// Megabytes that they may make the daemon take.
 const GROWTH_MB: u64 = 64;
@@ -39,7 +39,7 @@ fn config() -> String {
         .collect()
 }
 
-/// Connects and asks for the metrics; the answer's head, when it comes, says that it is on its way.
+/// Connects and requests the metrics; the answer's head shows that it is on its way.
 fn ask(namespace: &Namespace, path: &str) -> TcpStream {
     let stream = namespace.run(|| Ok(TcpStream::connect(LISTENER)?)).unwrap();
     let ask = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -95,16 +95,16 @@ fn readers_of_long_answers_take_little_memory_and_delay_no_change() {
             took
         });
         let end = Over(&over);
-        // Some of them for what nobody else asks for.
+        // Some of them for what no other reader requests.
         let path = |reader: usize| match reader % 4 {
             0 => "/metrics".to_owned(),
             1 => "/v1/stats".to_owned(),
             2 => "/v1/rules".to_owned(),
             _ => format!("/v1/stats?offset={reader}"),
         };
-        let held = (0..READERS).map(|reader| ask(&chain.relay, &path(reader)));
-        let held: Vec<TcpStream> = held.collect();
-        held.iter().for_each(is_answered);
+        let requests = (0..READERS).map(|reader| ask(&chain.relay, &path(reader)));
+        let open: Vec<TcpStream> = requests.collect();
+        open.iter().for_each(is_answered);
         drop(end);
         (watch.join().unwrap(), changes.join().unwrap())
     });
@@ -123,7 +123,7 @@ fn readers_of_long_answers_take_little_memory_and_delay_no_change() {
         most <= before + GROWTH_MB,
         "memory grew from {before} to {most} MB"
     );
-    // Once the daemon has seen that the others are gone.
+    // Once the daemon has noticed that the others have disconnected.
     wait::seen_within(wait::PATIENCE, "the next one gets all of it", || {
         let page = read_all(ask(&chain.relay, "/metrics"));
         let samples = page.matches("\nmcr_rule_up{").count();
@@ -134,7 +134,7 @@ fn readers_of_long_answers_take_little_memory_and_delay_no_change() {
     .unwrap();
 }
 
-/// How far the threads that serve the listener stand back (proc_pid_stat(5)).
+/// The nice values of the threads that serve the listener (proc_pid_stat(5)).
 fn listeners(pid: u32) -> Vec<i32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
@@ -155,10 +155,10 @@ fn read_all(mut stream: TcpStream) -> String {
         let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
         let Some(end) = end else { continue };
         let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
-        let mut length = head
+        let mut lengths = head
             .lines()
             .filter_map(|line| line.strip_prefix("content-length: "));
-        let length: usize = length.next().unwrap().parse().unwrap();
+        let length: usize = lengths.next().unwrap().parse().unwrap();
         if read == 0 || answer.len() >= end + 4 + length {
             return String::from_utf8(answer.split_off(end + 4)).unwrap();
         }

@@ -1,5 +1,5 @@
-//! Rules between cards as qemu emulates them, each driver's four on two wires: at XDP where the driver has it,
-//! and where it has not, at tc, with the driver's name for a reason.
+//! Rules between cards as qemu emulates them, each driver's four on two wires: at XDP where the driver supports
+//! it, else at tc, with the driver's name as the reason.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -22,34 +22,35 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const BURST: u64 = 40;
 
 /// Sender, relay's input, relay's output, sink.
-const PLACES: [&str; 4] = ["0", "1", "2", "3"];
+const POSITIONS: [&str; 4] = ["0", "1", "2", "3"];
 
 #[test]
 #[ignore = "runs inside a booted kernel"]
 fn all() {
     let [sender, relay, sink] =
         ["sender", "relay", "sink"].map(|name| Namespace::new(name).unwrap());
-    let there: Vec<(usize, &Card)> = CARDS
+    let present: Vec<(usize, &Card)> = CARDS
         .iter()
         .enumerate()
         .filter(|(number, card)| {
-            let places = [&sender, &relay, &relay, &sink];
-            let is_there = (0..4).all(|place| take((*number, card), place, places[place]));
-            if !is_there {
+            let owners = [&sender, &relay, &relay, &sink];
+            let is_present =
+                (0..4).all(|position| take((*number, card), position, owners[position]));
+            if !is_present {
                 eprintln!("skipped: no driver {} here", card.driver);
             }
-            is_there
+            is_present
         })
         .collect();
-    assert!(!there.is_empty(), "no cards");
-    let daemon = Daemon::start(&relay, options(&there)).unwrap();
-    for (number, card) in there {
+    assert!(!present.is_empty(), "no cards");
+    let daemon = Daemon::start(&relay, options(&present)).unwrap();
+    for (number, card) in present {
         for path in ["kernel", "userspace"] {
             let name = format!("{}-{path}", card.driver);
             let third = u8::from(path == "userspace");
             let source = IpAddr::from([10, number as u8, 0, 1]);
             let groups = [1, 10].map(|first| IpAddr::from([239, first, number as u8, third]));
-            let at = |place| dev(card, place);
+            let at = |position| dev(card, position);
             let output = Receiver::join((&sink, &at(3)), groups[1], 6001).unwrap();
             let input = Sender::open((&sender, &at(0)), source).unwrap();
             wait::until("the rule is up", || {
@@ -60,12 +61,12 @@ fn all() {
                 wait_for_hook(&daemon, &name, card);
             }
             input.send_numbered(groups[0], 5001, BURST, 700).unwrap();
-            let came = output.collect(BURST as usize, PATIENCE).unwrap();
-            let mut numbers: Vec<u64> = came
+            let datagrams = output.collect(BURST as usize, PATIENCE).unwrap();
+            let mut numbers: Vec<u64> = datagrams
                 .iter()
                 .map(|datagram| socket::number(&datagram.payload).unwrap())
                 .collect();
-            // Of several queues one may overtake another.
+            // Several queues may reorder packets.
             numbers.sort_unstable();
             assert!(numbers.iter().copied().eq(0..BURST), "{numbers:?}");
             let rule = daemon.settled(&name, BURST).unwrap();
@@ -75,16 +76,16 @@ fn all() {
     }
 }
 
-/// At XDP, or at tc for want of a driver. Linux tells of devices' features since 6.3; before 6.6 instances have
-/// a qdisc for themselves, which is no reason.
+/// At XDP, or at tc if the driver lacks it. Linux reports devices' XDP features since 6.3; before 6.6 instances
+/// have a qdisc for themselves, which is no reason.
 fn wait_for_hook(daemon: &Daemon, name: &str, card: &Card) {
-    let mut seen = String::new();
+    let mut state = String::new();
     let waited = wait::until("packets are taken where they have to be", || {
         let rule = daemon.rule(name).unwrap();
         let input = &rule.inputs[0];
         let hook = input.hook.as_deref();
         let why = input.hook_reason.as_deref().unwrap_or_default();
-        seen = format!("{hook:?}: {why:?}");
+        state = format!("{hook:?}: {why:?}");
         match card.driver {
             _ if release() < (6, 3) => {
                 hook == Some("tc") && !why.is_empty() && !why.contains("qdisc")
@@ -93,42 +94,44 @@ fn wait_for_hook(daemon: &Daemon, name: &str, card: &Card) {
             _ => hook == Some("tc") && why.contains("the driver runs no XDP"),
         }
     });
-    waited.unwrap_or_else(|error| panic!("{name}: {error:#}: {seen}"));
+    waited.unwrap_or_else(|error| panic!("{name}: {error:#}: {state}"));
 }
 
-fn dev(card: &Card, place: usize) -> String {
-    format!("{}{}", card.prefix, PLACES[place])
+fn dev(card: &Card, position: usize) -> String {
+    format!("{}{}", card.prefix, POSITIONS[position])
 }
 
-/// Moves a card to where it belongs; `false` if there is none.
-fn take((number, card): (usize, &Card), place: usize, to: &Namespace) -> bool {
-    let wanted = mac(number, place);
+/// Moves a card to its namespace; `false` if there is none.
+fn take((number, card): (usize, &Card), position: usize, to: &Namespace) -> bool {
+    let mac = mac(number, position);
     let mut cards = Path::new("/sys/class/net").read_dir().unwrap();
-    let found = cards.find_map(|entry| {
+    let card_name = cards.find_map(|entry| {
         let path = entry.unwrap().path();
         let address = std::fs::read_to_string(path.join("address")).ok()?;
-        (address.trim() == wanted).then(|| path.file_name().unwrap().to_owned())
+        (address.trim() == mac).then(|| path.file_name().unwrap().to_owned())
     });
-    let Some(found) = found else { return false };
-    let name = dev(card, place);
+    let Some(card_name) = card_name else {
+        return false;
+    };
+    let name = dev(card, position);
     let mut moved = Command::new("ip");
-    moved.args(["link", "set", "dev"]).arg(found);
+    moved.args(["link", "set", "dev"]).arg(card_name);
     moved.args(["netns", to.name(), "name", &name]);
     process::run(moved, PATIENCE).unwrap().success().unwrap();
     let end = (to, name.as_str());
-    // What may stand in XDP's way, as the doctor says.
+    // Features that may prevent XDP, according to the doctor.
     for switch in ["rxvlan off", "lro off"] {
         let _ = link::features(end, switch);
     }
     link::up(end).unwrap();
-    let (net, host) = [(0, 1), (0, 2), (1, 1), (1, 2)][place];
+    let (net, host) = [(0, 1), (0, 2), (1, 1), (1, 2)][position];
     link::address(end, &format!("10.{number}.{net}.{host}/24")).unwrap();
     true
 }
 
-fn options(there: &[(usize, &Card)]) -> Options {
+fn options(cards: &[(usize, &Card)]) -> Options {
     let mut config = "version = 1\n".to_owned();
-    for (number, card) in there {
+    for (number, card) in cards {
         let (input, output) = (dev(card, 1), dev(card, 2));
         for interface in [&input, &output] {
             writeln!(config, "[interface.{interface}]\nxdp = \"on\"").unwrap();

@@ -1,6 +1,6 @@
-//! Rules over devices that a host may have and this machine's kernel has not: as input and as output, of
-//! both families, bursts on both paths, all of one daemon at once. What a path cannot do it has to say,
-//! and nothing may count as sent that no device took.
+//! Rules on devices that this machine's kernel lacks: as input and as output, in both families, bursts on
+//! both paths, all in one daemon at once. A path has to report what it does not support, and nothing may
+//! count as sent that no device accepted.
 
 mod ipsec;
 mod kinds;
@@ -23,7 +23,7 @@ use ipsec::{PROTECTED, associations, policies, protect, protected_rules, send_pr
 use kinds::{BOND, Fate, KINDS, Kind, PPP};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Packets that leave together: a queue's discipline and segmentation see them.
+/// Packets that are sent together: a queue's discipline and segmentation see them.
 const BURST: u64 = 40;
 const PATHS: [&str; 2] = ["kernel", "userspace"];
 
@@ -40,7 +40,7 @@ fn long() {
 }
 
 /// An end of a device.
-pub(super) struct Place<'a> {
+pub(super) struct DeviceEnd<'a> {
     /// Number of the pair.
     pub(super) id: usize,
     pub(super) dev: String,
@@ -50,29 +50,29 @@ pub(super) struct Place<'a> {
     pub(super) remote: &'a str,
     /// The namespace of the other end.
     pub(super) other: &'a str,
-    /// Whether it is made before the other end.
+    /// Whether it is created before the other end.
     pub(super) is_first: bool,
     pub(super) is_relay: bool,
     namespace: &'a Namespace,
 }
 
-/// A rule of one kind, side, family and path, and what has to become of its packets.
+/// A rule of one kind, side, family and path, and the expected fate of its packets.
 struct Case {
     name: String,
     path: &'static str,
     input: String,
     output: String,
     fate: Fate,
-    /// Where its packets are sent from, and to where.
+    /// Where its packets are sent from, and their destination.
     sends: (bool, String, IpAddr, IpAddr),
     receives: (String, IpAddr),
 }
 
-/// All kinds that are wanted, and all that fails named, at once: a run may end before its end.
+/// Tests all `wanted` kinds and reports every failure at once: a run may be cut short.
 fn all(wanted: fn(&Kind) -> bool) {
     let chain = Chain::plain().unwrap();
     let (mut cases, mut processes) = (Vec::new(), Vec::new());
-    // ESP between two ends that have a VTI is the VTI's.
+    // ESP between two ends with a VTI belongs to the VTI.
     for (end, host) in [
         ((&chain.sender, "veth0"), "10.0.0.11/24"),
         ((&chain.relay, "veth1"), "10.0.0.12/24"),
@@ -91,8 +91,8 @@ fn all(wanted: fn(&Kind) -> bool) {
         }
         for is_input in [true, false] {
             let id = 1 + 2 * number + usize::from(!is_input);
-            let places = places(&chain, kind, is_input, id);
-            match make(kind, &places, &mut processes) {
+            let ends = ends_of(&chain, kind, is_input, id);
+            match make(kind, &ends, &mut processes) {
                 Ok(()) => cases.extend(of_kind(kind, id, is_input)),
                 Err(why) => eprintln!("skipped: {}: {why:#}", kind.name),
             }
@@ -105,7 +105,7 @@ fn all(wanted: fn(&Kind) -> bool) {
 }
 
 /// Both ends of a pair: towards the sender for an input, towards the sink for an output.
-fn places<'a>(chain: &'a Chain, kind: &Kind, is_input: bool, id: usize) -> [Place<'a>; 2] {
+fn ends_of<'a>(chain: &'a Chain, kind: &Kind, is_input: bool, id: usize) -> [DeviceEnd<'a>; 2] {
     let addresses = match (is_input, kind.name.starts_with("vti")) {
         (true, false) => ["10.0.0.1", "10.0.0.2"],
         (true, true) => ["10.0.0.11", "10.0.0.12"],
@@ -117,7 +117,7 @@ fn places<'a>(chain: &'a Chain, kind: &Kind, is_input: bool, id: usize) -> [Plac
     } else {
         [(&chain.relay, "veth2"), (&chain.sink, "veth3")]
     };
-    [(0, 1), (1, 0)].map(|(one, other)| Place {
+    [(0, 1), (1, 0)].map(|(one, other)| DeviceEnd {
         id,
         dev: format!("dev{id}"),
         lower: ends[one].1,
@@ -131,22 +131,22 @@ fn places<'a>(chain: &'a Chain, kind: &Kind, is_input: bool, id: usize) -> [Plac
 }
 
 /// Makes both ends, with addresses, up.
-fn make(kind: &Kind, places: &[Place<'_>; 2], processes: &mut Vec<Process>) -> Result<()> {
-    for place in places {
-        let (dev, id) = (&place.dev, place.id);
-        let host = if place.is_first { 1 } else { 2 };
+fn make(kind: &Kind, ends: &[DeviceEnd<'_>; 2], processes: &mut Vec<Process>) -> Result<()> {
+    for end in ends {
+        let (dev, id) = (&end.dev, end.id);
+        let host = if end.is_first { 1 } else { 2 };
         let mut script = String::new();
-        match (kind.make)(place) {
+        match (kind.make)(end) {
             _ if kind.name == PPP => {
-                processes.push(ppp(place, id, host)?);
+                processes.push(ppp(end, id, host)?);
                 continue;
             }
             words if words.is_empty() => {}
             words => writeln!(script, "link add {dev} {words}")?,
         }
-        if kind.name == BOND && place.is_relay {
+        if kind.name == BOND && end.is_relay {
             for wire in ["x", "y"] {
-                let peer = format!("peer name {dev}{wire} netns {}", place.other);
+                let peer = format!("peer name {dev}{wire} netns {}", end.other);
                 writeln!(script, "link add {dev}{wire} type veth {peer}")?;
                 writeln!(
                     script,
@@ -154,17 +154,17 @@ fn make(kind: &Kind, places: &[Place<'_>; 2], processes: &mut Vec<Process>) -> R
                 )?;
             }
         }
-        if kind.name == "in a VRF" && place.is_relay {
+        if kind.name == "in a VRF" && end.is_relay {
             writeln!(script, "link add vrf{id} type vrf table {}", 100 + id)?;
             writeln!(script, "link set vrf{id} up\nlink set {dev} master vrf{id}")?;
         }
         if ["vti", "vti6", "xfrm interface"].contains(&kind.name) {
-            let six = place.addresses6();
+            let six = end.addresses6();
             let (local, remote) = match kind.name {
                 "vti6" => (six.0.as_str(), six.1.as_str()),
-                _ => (place.local, place.remote),
+                _ => (end.local, end.remote),
             };
-            let ends = (local, remote, place.is_first);
+            let ends = (local, remote, end.is_first);
             let (state, policy) = match kind.name {
                 "xfrm interface" => (format!("if_id {id}"), format!("if_id {id}")),
                 _ => (String::new(), format!("mark {id}")),
@@ -179,33 +179,33 @@ fn make(kind: &Kind, places: &[Place<'_>; 2], processes: &mut Vec<Process>) -> R
             writeln!(script, "address add fd16:{id}::{host}/64 dev {dev}")?;
         }
         writeln!(script, "link set {dev} up multicast on")?;
-        place.namespace.ip_batch(&script)?;
+        end.namespace.ip_batch(&script)?;
     }
-    for place in places {
+    for end in ends {
         let of_bond = ["x", "y"].iter().filter(|_| kind.name == BOND);
-        for wire in of_bond.map(|wire| format!("{}{wire}", place.dev)) {
-            if !place.is_relay {
-                let port = format!("link set {wire} master {}\nlink set {wire} up\n", place.dev);
-                place.namespace.ip_batch(&port)?;
+        for wire in of_bond.map(|wire| format!("{}{wire}", end.dev)) {
+            if !end.is_relay {
+                let port = format!("link set {wire} master {}\nlink set {wire} up\n", end.dev);
+                end.namespace.ip_batch(&port)?;
             }
-            in_order(place.namespace, &wire)?;
+            in_order(end.namespace, &wire)?;
         }
     }
-    for place in places.iter().filter(|_| kind.name == PPP) {
+    for end in ends.iter().filter(|_| kind.name == PPP) {
         wait::until_within(PATIENCE, "the device to be there", || {
-            link::index((place.namespace, &place.dev)).is_ok()
+            link::index((end.namespace, &end.dev)).is_ok()
         })?;
-        let (dev, id, host) = (&place.dev, place.id, 2 - u8::from(place.is_first));
-        place.namespace.ip_batch(&format!(
+        let (dev, id, host) = (&end.dev, end.id, 2 - u8::from(end.is_first));
+        end.namespace.ip_batch(&format!(
             "address add fd16:{id}::{host}/64 dev {dev}\nlink set {dev} up multicast on\n"
         ))?;
-        in_order(place.namespace, dev)?;
+        in_order(end.namespace, dev)?;
     }
     Ok(())
 }
 
-/// Has one processor take in what a device brings. What comes from a terminal, or from a sender that moves to
-/// another processor meanwhile, waits in several queues and passes itself.
+/// Makes one processor receive a device's packets. Those from a terminal, or from a sender that moves to another
+/// processor meanwhile, wait in several queues and are reordered.
 fn in_order(namespace: &Namespace, dev: &str) -> Result<()> {
     namespace.write_sysfs(&format!("class/net/{dev}/queues/rx-0/rps_cpus"), "1")
 }
@@ -270,14 +270,14 @@ fn of_kind(kind: &Kind, id: usize, is_input: bool) -> Vec<Case> {
     cases.collect()
 }
 
-/// A rule's name for that, with letters and digits alone.
+/// A rule's name from that description, with only letters and digits.
 fn named(what: &str) -> String {
-    let words = what.split(|c: char| !c.is_ascii_alphanumeric());
-    let words = words.filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join("-")
+    let parts = what.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+    words.join("-")
 }
 
-/// Runs one daemon with all cases; says what did not become of them what has to.
+/// Runs one daemon with all cases; returns those that failed.
 fn judge(chain: &Chain, cases: &[Case]) -> Vec<String> {
     let mut config = "version = 1\n".to_owned();
     for case in cases {
@@ -294,7 +294,7 @@ fn judge(chain: &Chain, cases: &[Case]) -> Vec<String> {
         )
         .unwrap();
     }
-    for dev in cases.iter().filter_map(Case::asked) {
+    for dev in cases.iter().filter_map(Case::xdp_device) {
         writeln!(config, "[interface.{dev}]\nxdp = \"on\"").unwrap();
     }
     config += &protected_rules();
@@ -303,10 +303,10 @@ fn judge(chain: &Chain, cases: &[Case]) -> Vec<String> {
         ..Options::default()
     };
     let daemon = Daemon::start(&chain.relay, options).unwrap();
-    let as_it_has_to = |case: &Case, stats: &Stats| {
+    let is_as_expected = |case: &Case, stats: &Stats| {
         let rule = rule(case, stats);
         rule.is_some_and(|rule| match case.fate {
-            Fate::Arrive => rule.state == State::Up && case.is_hook_told(rule),
+            Fate::Arrive => rule.state == State::Up && case.has_hook_reason(rule),
             Fate::Down(words) => rule.state == State::Down && format!("{rule:?}").contains(words),
         })
     };
@@ -315,16 +315,21 @@ fn judge(chain: &Chain, cases: &[Case]) -> Vec<String> {
         eprintln!("failed: {what}");
         failed.push(what);
     };
-    let stands = wait::until_within(PATIENCE * 4, "all stand as they have to", || {
+    let ready = wait::until_within(PATIENCE * 4, "all stand as they have to", || {
         daemon
             .stats()
-            .is_ok_and(|stats| cases.iter().all(|case| as_it_has_to(case, &stats)))
+            .is_ok_and(|stats| cases.iter().all(|case| is_as_expected(case, &stats)))
     });
     let stats = daemon.stats().unwrap();
-    if stands.is_err() {
-        for case in cases.iter().filter(|case| !as_it_has_to(case, &stats)) {
+    if ready.is_err() {
+        for case in cases.iter().filter(|case| !is_as_expected(case, &stats)) {
             let rule = rule(case, &stats);
-            fail(format!("{}: {:?}, is {}", case.name, case.fate, said(rule)));
+            fail(format!(
+                "{}: {:?}, is {}",
+                case.name,
+                case.fate,
+                describe(rule)
+            ));
         }
     }
     for case in cases {
@@ -342,19 +347,19 @@ fn judge(chain: &Chain, cases: &[Case]) -> Vec<String> {
 }
 
 impl Case {
-    /// PPP's device, where XDP is asked for it: of one IPv4 rule on the kernel path.
-    fn asked(&self) -> Option<&str> {
+    /// PPP's device, if XDP is requested for it: of one IPv4 rule on the kernel path.
+    fn xdp_device(&self) -> Option<&str> {
         let (is_input, by, source, _) = &self.sends;
-        let is_asked = self.name.starts_with(PPP) && self.path == PATHS[0] && source.is_ipv4();
+        let is_requested = self.name.starts_with(PPP) && self.path == PATHS[0] && source.is_ipv4();
         let dev = if *is_input { by } else { &self.receives.0 };
-        is_asked.then_some(dev)
+        is_requested.then_some(dev)
     }
 
-    /// Whether it is told why XDP takes nothing of it, where it is asked to.
-    fn is_hook_told(&self, rule: &RuleStats) -> bool {
+    /// Whether the rule reports why XDP receives nothing of it, if XDP is requested.
+    fn has_hook_reason(&self, rule: &RuleStats) -> bool {
         let why = rule.inputs[0].hook_reason.as_deref();
         let is_input = self.sends.0;
-        self.asked().is_none()
+        self.xdp_device().is_none()
             || !is_input
             || why.is_some_and(|why| why.contains("without an Ethernet header"))
     }
@@ -364,7 +369,7 @@ fn rule<'a>(case: &Case, stats: &'a Stats) -> Option<&'a RuleStats> {
     stats.rules.iter().find(|rule| rule.name == case.name)
 }
 
-fn said(rule: Option<&RuleStats>) -> String {
+fn describe(rule: Option<&RuleStats>) -> String {
     let Some(rule) = rule else {
         return "not there".to_owned();
     };
@@ -382,7 +387,7 @@ fn said(rule: Option<&RuleStats>) -> String {
     )
 }
 
-/// A burst through a rule: it arrives, or none of it is said to be sent.
+/// A burst through a rule: it arrives, or none of it counts as sent.
 fn send(chain: &Chain, daemon: &Daemon, case: &Case) -> Result<()> {
     let (_, by, source, group) = &case.sends;
     let sink = Receiver::join((&chain.sink, &case.receives.0), case.receives.1, 6001)?;
@@ -390,15 +395,15 @@ fn send(chain: &Chain, daemon: &Daemon, case: &Case) -> Result<()> {
     sender.send_numbered(*group, 5001, BURST, 700)?;
     let words = |why: anyhow::Error| {
         let stats = daemon.stats().ok();
-        why.context(said(stats.as_ref().and_then(|stats| rule(case, stats))))
+        why.context(describe(stats.as_ref().and_then(|stats| rule(case, stats))))
     };
     if case.fate == Fate::Arrive {
         sink.expect(BURST, PATIENCE).map_err(words)?;
         daemon.settled(&case.name, BURST).map_err(words)?;
     }
     let mut arrived = if case.fate == Fate::Arrive { BURST } else { 0 };
-    if arrived > 0 && is_heard(chain, case)? {
-        // A program of the relay sends by the input, too.
+    if arrived > 0 && relays_own_packets(chain, case)? {
+        // A program of the relay also sends by the input.
         let other = match source {
             IpAddr::V4(source) => Ipv4Addr::from_bits(source.to_bits() + 1).into(),
             IpAddr::V6(source) => Ipv6Addr::from_bits(source.to_bits() + 1).into(),
@@ -416,14 +421,14 @@ fn send(chain: &Chain, daemon: &Daemon, case: &Case) -> Result<()> {
     ensure!(
         sent == arrived,
         "{sent} are said to be sent: {}",
-        said(Some(&rule))
+        describe(Some(&rule))
     );
     Ok(())
 }
 
-/// Says whether a rule takes what programs of the relay send by its input: workers take no such packets by
+/// Returns whether a rule relays packets that programs of the relay send by its input: workers ignore those on
 /// devices without Ethernet headers.
-fn is_heard(chain: &Chain, case: &Case) -> Result<bool> {
+fn relays_own_packets(chain: &Chain, case: &Case) -> Result<bool> {
     let (is_input, by, ..) = &case.sends;
     if !is_input || case.path == PATHS[0] {
         return Ok(*is_input);
@@ -432,15 +437,15 @@ fn is_heard(chain: &Chain, case: &Case) -> Result<bool> {
     Ok(shown.contains("link/ether"))
 }
 
-/// PPP over a terminal that a pair of programs make of a TCP connection.
-fn ppp(place: &Place<'_>, id: usize, host: u8) -> Result<Process> {
+/// PPP over a terminal that a pair of programs emulate over a TCP connection.
+fn ppp(end: &DeviceEnd<'_>, id: usize, host: u8) -> Result<Process> {
     let port = 7000 + id;
-    let way = if place.is_first {
-        format!("TCP-LISTEN:{port},bind={},reuseaddr", place.local)
+    let address = if end.is_first {
+        format!("TCP-LISTEN:{port},bind={},reuseaddr", end.local)
     } else {
-        format!("TCP:{}:{port},retry=50,interval=0.2", place.remote)
+        format!("TCP:{}:{port},retry=50,interval=0.2", end.remote)
     };
-    let mut pppd = place.namespace.command("/usr/sbin/pppd");
+    let mut pppd = end.namespace.command("/usr/sbin/pppd");
     let inner = format!("172.16.{id}.{host}:172.16.{id}.{}", 3 - host);
     pppd.args([
         "nodetach",
@@ -453,9 +458,9 @@ fn ppp(place: &Place<'_>, id: usize, host: u8) -> Result<Process> {
     ]);
     pppd.args([
         "ifname",
-        &place.dev,
+        &end.dev,
         "pty",
-        &format!("socat - {way}"),
+        &format!("socat - {address}"),
         &inner,
     ]);
     Process::start(pppd).context("pppd")

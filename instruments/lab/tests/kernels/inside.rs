@@ -1,4 +1,4 @@
-//! What runs inside a booted kernel, beside the packet cases.
+//! What runs inside a booted kernel, in addition to the packet cases.
 
 use std::net::IpAddr;
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lab::bed::{Bed, PORT, RULE};
 use lab::socket::{self, Sender, payload};
 
-/// Emulation may send at a fraction of the rate, on a machine that does other things too.
+/// Emulation may send at a fraction of the rate, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const BURST: u64 = 20_000;
 
@@ -23,10 +23,10 @@ macro_rules! inside {
 }
 inside!(burst, adoption, leaving, refused);
 
-/// What a daemon that is to run the kernel path says on a kernel that cannot.
+/// The daemon's message where the kernel cannot run the kernel path.
 const REFUSAL: &str = "no bpf_loop before Linux 5.17: no kernel path";
 
-/// A bed on that path; none where the kernel cannot have it and the daemon says so.
+/// A bed on that path; `None` if the kernel does not support it and the daemon says so.
 fn bed(path: &str) -> Option<Bed> {
     let refuses = path == "kernel" && release() < (5, 17);
     match Bed::new(path) {
@@ -35,8 +35,8 @@ fn bed(path: &str) -> Option<Bed> {
             Some(bed)
         }
         Err(error) => {
-            let said = format!("{error:#}");
-            assert!(refuses && said.contains(REFUSAL), "{said}");
+            let message = format!("{error:#}");
+            assert!(refuses && message.contains(REFUSAL), "{message}");
             println!("refused: {REFUSAL}");
             None
         }
@@ -45,8 +45,8 @@ fn bed(path: &str) -> Option<Bed> {
 
 /// Version and patch level of the kernel.
 pub(crate) fn release() -> (u32, u32) {
-    let release = nix::sys::utsname::uname().unwrap();
-    let release = release.release().to_string_lossy().into_owned();
+    let names = nix::sys::utsname::uname().unwrap();
+    let release = names.release().to_string_lossy();
     let mut numbers = release.split('.').map(|number| number.parse().unwrap());
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
@@ -82,7 +82,7 @@ fn send(bed: &Bed) {
     }
 }
 
-/// The daemon is killed; packets go on meanwhile, and counters afterwards.
+/// The daemon is killed: packets are relayed meanwhile, and counters continue afterwards.
 fn adoption(path: &str) {
     let Some(mut bed) = bed(path) else { return };
     bed.relay(300, 200).unwrap();
@@ -94,7 +94,7 @@ fn adoption(path: &str) {
     assert_eq!(rule.outputs[0].sent.packets, 900);
 }
 
-/// What this host itself sends to the group by the input's interface does not arrive there.
+/// What this host itself sends to the group on the input's interface is not received.
 fn leaving(path: &str) {
     let Some(bed) = bed(path) else { return };
     let here = Sender::open((&bed.chain.relay, "veth1"), IpAddr::from([10, 0, 0, 2])).unwrap();
@@ -104,7 +104,7 @@ fn leaving(path: &str) {
     assert_eq!(rule.received.packets, 50);
 }
 
-/// What the queue of an output's device refuses is counted: sends and clones tell so on every kernel.
+/// What the queue of an output's device refuses is counted: sends and clones report it on every kernel.
 fn refused(path: &str) {
     let Some(bed) = bed(path) else { return };
     let outputs = ["239.10.2.1%veth2:6001", "239.10.2.2%veth2:6002"];

@@ -1,12 +1,12 @@
-//! Runs on the kernels that people have: booted under qemu, with the packet cases of both paths, a
+//! Runs on the kernels that people use: booted under qemu, with the packet cases of both paths, a
 //! burst, a death and the demo inside.
 //!
 //! The short form belongs to the ordinary tests; `make kernels` runs the whole matrix and writes
-//! docs/measurements/kernels.md. Kernels are kept in `target/kernels`. What cannot be had here is
-//! named and skipped.
+//! docs/measurements/kernels.md. Kernels are cached in `target/kernels`. What is unavailable here is
+//! reported and skipped.
 //!
-//! `MCR_TEST_KERNELS` picks those that its words name (`6.1 newest`) or that have one of them in their
-//! names (`rt`); the others' rows stay in the document as they are. `MCR_TEST_SCALE` multiplies all
+//! `MCR_TEST_KERNELS` selects the kernels that its words name (`6.1 newest`) or whose names contain one
+//! of them (`rt`); the others' rows stay in the document as they are. `MCR_TEST_SCALE` multiplies all
 //! time limits, for a machine that is busy.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
@@ -20,13 +20,13 @@ mod power;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use lab::vm::{Kernels, Wanted};
+use lab::vm::{Kernel, Kernels};
 
 use matrix::{Booted, Form, document, rows, steps, table};
 
 /// One kernel without UDP super-packets in packet sockets and without tcx, and the last.
 const SHORT: [&str; 2] = ["6.1", "newest"];
-/// Those that Debian has, and those of others' releases that it has not.
+/// Debian's kernels, and other releases' kernels that Debian does not have.
 const ALL: [&str; 11] = [
     "5.10", "5.15", "6.1", "6.1-rt", "6.6", "6.8", "6.12", "6.12-rt", "6.16", "6.18", "newest",
 ];
@@ -35,13 +35,13 @@ const ALL: [&str; 11] = [
 fn relays_on_an_old_and_on_the_newest_kernel() {
     let Some(kernels) = open() else { return };
     let booted = boot(&kernels, &SHORT, Form::Short);
-    for (wanted, rows) in &booted {
+    for (kernel, rows) in &booted {
         match rows {
-            Ok(rows) => println!("{}", table(&[(wanted.clone(), Ok(rows.clone()))])),
-            Err(why) => eprintln!("skipped: kernel {}: {why}", wanted.version),
+            Ok(rows) => println!("{}", table(&[(kernel.clone(), Ok(rows.clone()))])),
+            Err(why) => eprintln!("skipped: kernel {}: {why}", kernel.version),
         }
     }
-    insist(&booted);
+    assert_no_failures(&booted);
 }
 
 /// Kernels that have all kinds of devices.
@@ -51,23 +51,23 @@ const DEVICES: [&str; 2] = ["newest-all", "6.1-all"];
 fn relays_over_ppp_gre_ipsec_and_vrfs() {
     let Some(kernels) = open() else { return };
     let booted = boot(&kernels, &DEVICES[..1], Form::FewDevices);
-    for (wanted, rows) in &booted {
+    for (kernel, rows) in &booted {
         match rows {
             Ok(rows) => rows
                 .iter()
                 .flat_map(|row| &row.skipped)
                 .for_each(|why| eprintln!("skipped: {why}")),
-            Err(why) => eprintln!("skipped: kernel {}: {why}", wanted.version),
+            Err(why) => eprintln!("skipped: kernel {}: {why}", kernel.version),
         }
     }
-    insist(&booted);
+    assert_no_failures(&booted);
 }
 
 #[test]
 #[ignore = "boots a kernel with all kinds of devices, minutes of emulation; run by make kernels"]
 fn relays_over_devices_of_all_kinds() {
     let Some(kernels) = open() else { return };
-    insist(&boot(&kernels, &DEVICES[..1], Form::Devices));
+    assert_no_failures(&boot(&kernels, &DEVICES[..1], Form::Devices));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn relays_over_devices_of_all_kinds_on_an_old_kernel_too() {
     let Some(kernels) = open() else {
         panic!("the matrix needs qemu");
     };
-    insist(&boot(&kernels, &DEVICES, Form::Devices));
+    assert_no_failures(&boot(&kernels, &DEVICES, Form::Devices));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn relays_between_cards() {
         panic!("the matrix needs qemu");
     };
     kernels.add_cards();
-    insist(&boot(&kernels, &DEVICES, Form::Cards));
+    assert_no_failures(&boot(&kernels, &DEVICES, Form::Cards));
 }
 
 #[test]
@@ -100,12 +100,12 @@ fn all_that_can_be_had() {
     let file = root().join("docs/measurements/kernels.md");
     let before = std::fs::read_to_string(&file).unwrap_or_default();
     std::fs::write(file, document(&before, &ALL, &booted)).unwrap();
-    insist(&booted);
+    assert_no_failures(&booted);
 }
 
 fn picked() -> Vec<&'static str> {
-    let words = std::env::var("MCR_TEST_KERNELS").unwrap_or_default();
-    let words: Vec<&str> = words.split_whitespace().collect();
+    let variable = std::env::var("MCR_TEST_KERNELS").unwrap_or_default();
+    let words: Vec<&str> = variable.split_whitespace().collect();
     let picks = |word: &str, name: &str| {
         if ALL.contains(&word) {
             name == word
@@ -117,14 +117,14 @@ fn picked() -> Vec<&'static str> {
     ALL.into_iter().filter(is_picked).collect()
 }
 
-fn insist(booted: &[Booted]) {
-    let there = booted.iter().filter(|(wanted, _)| wanted.release.is_ok());
-    let down: Vec<_> = there
+fn assert_no_failures(booted: &[Booted]) {
+    let available = booted.iter().filter(|(kernel, _)| kernel.release.is_ok());
+    let down: Vec<_> = available
         .clone()
-        .filter_map(|(wanted, rows)| Some((&wanted.version, rows.as_ref().err()?)))
+        .filter_map(|(kernel, rows)| Some((&kernel.version, rows.as_ref().err()?)))
         .collect();
     assert!(down.is_empty(), "did not come up: {down:#?}");
-    let rows = there.filter_map(|(_, rows)| rows.as_ref().ok());
+    let rows = available.filter_map(|(_, rows)| rows.as_ref().ok());
     let failed: Vec<_> = rows
         .flatten()
         .filter(|row| !row.failures.is_empty())
@@ -142,19 +142,20 @@ fn open() -> Option<Kernels> {
     }
 }
 
-/// Boots them side by side in pairs: each has two processors of its own making.
+/// Boots them in pairs, at once: each emulates two processors.
 fn boot(kernels: &Kernels, versions: &[&str], form: Form) -> Vec<Booted> {
     let programs = programs(form);
     let all = kernels
         .fetch(versions, versions.len() == ALL.len())
         .unwrap();
-    let run = |wanted: &Wanted| {
-        let release = wanted.release.clone()?;
+    let run = |kernel: &Kernel| {
+        let release = kernel.release.clone()?;
         let steps = steps(form);
-        let done = kernels.run(&release, &programs, &steps);
-        let rows = done.map(|done| rows(&done));
-        let rows = rows.map_err(|why| format!("{why:#}"));
-        // What a long run has come to so far.
+        let results = kernels.run(&release, &programs, &steps);
+        let rows = results
+            .map(|steps| rows(&steps))
+            .map_err(|why| format!("{why:#}"));
+        // So that a long run shows its progress.
         println!("{release}: {rows:#?}");
         rows
     };
@@ -170,8 +171,8 @@ fn boot(kernels: &Kernels, versions: &[&str], form: Form) -> Vec<Booted> {
     booted
 }
 
-/// The binaries under test. Cargo has built those of other crates before it runs this one: the whole
-/// workspace's tests, or what `make kernels` names.
+/// The binaries under test. Cargo built those of other crates before it ran this one: for the whole
+/// workspace's tests, or because `make kernels` names them.
 fn programs(form: Form) -> Vec<(PathBuf, &'static str)> {
     let this = std::env::current_exe().unwrap();
     let deps = this.parent().unwrap();
@@ -187,7 +188,7 @@ fn programs(form: Form) -> Vec<(PathBuf, &'static str)> {
     programs
 }
 
-/// The test binary of that name that was built last.
+/// The latest build of the test binary of that name.
 fn newest(deps: &Path, name: &str) -> PathBuf {
     let entries = deps.read_dir().unwrap().map(|entry| entry.unwrap().path());
     let own = entries.filter(|path| {

@@ -1,16 +1,16 @@
-//! The steps that run inside each kernel, and the table made of what became of them.
+//! The steps that run inside each kernel, and the table of their results.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::Command;
 use std::time::Duration;
 
-use lab::vm::{Done, Step, Wanted};
+use lab::vm::{Kernel, Step, StepResult};
 
-/// For a step: the longest take a fifth of it on a machine with nothing else to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1_200);
+/// Per step: the longest takes a fifth of it on an idle machine.
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(1_200);
 
-/// How much runs.
+/// Which steps run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Loading, the packet cases.
@@ -33,11 +33,11 @@ pub(crate) struct Row {
     pub(crate) cases: (u32, u32, u32),
     /// Other tests that passed.
     pub(crate) passed: Vec<String>,
-    /// What failed, with the end of what it wrote.
+    /// What failed, with the end of its output.
     pub(crate) failures: Vec<String>,
-    /// Why what was skipped was.
+    /// The reasons of what was skipped.
     pub(crate) skipped: BTreeSet<String>,
-    /// Of 20,000 packets, those that got through.
+    /// How many of 20,000 packets arrived.
     pub(crate) burst: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
     let mut add = |path: &str, name: &str, command: String| {
         steps.push(Step {
             name: format!("{path}:{name}"),
-            patience: PATIENCE,
+            patience: STEP_TIMEOUT,
             command,
         });
     };
@@ -93,12 +93,8 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
     }
     if let Form::FewDevices | Form::Devices = form {
         let all = ["short", "long"];
-        let wanted = if form == Form::Devices {
-            &all[..]
-        } else {
-            &all[..1]
-        };
-        for which in wanted {
+        let count = if form == Form::Devices { 2 } else { 1 };
+        for which in &all[..count] {
             let test =
                 format!("/t/debug/deps/kernels --exact devices::{which} --ignored --nocapture");
             add("kernel", &format!("devices-{which}"), test);
@@ -139,11 +135,11 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
 }
 
 /// A row for each path.
-pub(crate) fn rows(done: &[Done]) -> Vec<Row> {
-    ["kernel", "userspace"].map(|path| row(path, done)).into()
+pub(crate) fn rows(steps: &[StepResult]) -> Vec<Row> {
+    ["kernel", "userspace"].map(|path| row(path, steps)).into()
 }
 
-fn row(path: &'static str, done: &[Done]) -> Row {
+fn row(path: &'static str, steps: &[StepResult]) -> Row {
     let mut row = Row {
         path,
         cases: (0, 0, 0),
@@ -152,15 +148,15 @@ fn row(path: &'static str, done: &[Done]) -> Row {
         skipped: BTreeSet::new(),
         burst: None,
     };
-    for done in done {
-        let Some(name) = done
+    for step in steps {
+        let Some(name) = step
             .name
             .strip_prefix(path)
             .and_then(|rest| rest.strip_prefix(':'))
         else {
             continue;
         };
-        for line in done.output.lines() {
+        for line in step.output.lines() {
             // The harness writes the test's name in front of its first line.
             if let Some((_, counts)) = line.split_once("packet cases: ") {
                 let numbers: Vec<u32> = counts
@@ -181,23 +177,21 @@ fn row(path: &'static str, done: &[Done]) -> Row {
             }
         }
         // No daemon answers the doctor there.
-        let good = if name == "doctor" { 4 } else { 0 };
-        match done.status {
-            Some(0) if done.output.contains("skipped: no ") => {}
-            Some(status) if status == good => row.passed.push(name.to_owned()),
+        let success = if name == "doctor" { 4 } else { 0 };
+        match step.status {
+            Some(0) if step.output.contains("skipped: no ") => {}
+            Some(status) if status == success => row.passed.push(name.to_owned()),
             status => {
-                let end: Vec<_> = done.output.lines().rev().take(30).collect();
-                let end: Vec<_> = end.into_iter().rev().collect();
-                row.failures
-                    .push(format!("{name}: {status:?}: {}", end.join("\n")));
+                let lines: Vec<_> = step.output.lines().collect();
+                let end = lines[lines.len().saturating_sub(30)..].join("\n");
+                row.failures.push(format!("{name}: {status:?}: {end}"));
             }
         }
     }
     row
 }
 
-/// The document: the rows of those kernels that were booted now, those of the others as they stood
-/// `before`.
+/// The document, with the rows of the kernels booted now and the other kernels' rows from `before`.
 pub(crate) fn document(before: &str, all: &[&str], booted: &[Booted]) -> String {
     let mut text = format!(
         "# Kernels\n\nWhat `make kernels` saw: Debian's kernels, booted under qemu's emulation with two \
@@ -208,12 +202,12 @@ pub(crate) fn document(before: &str, all: &[&str], booted: &[Booted]) -> String 
          no kernel path, they are that the daemon says so and why.\n\n{HEAD}"
     );
     for version in all {
-        match booted.iter().find(|(wanted, _)| wanted.version == *version) {
+        match booted.iter().find(|(kernel, _)| kernel.version == *version) {
             Some(booted) => lines(&mut text, booted),
             None => {
                 let begin = format!("| {version} |");
-                let kept = before.lines().filter(|line| line.starts_with(&begin));
-                kept.for_each(|line| text.extend([line, "\n"]));
+                let rows = before.lines().filter(|line| line.starts_with(&begin));
+                rows.for_each(|line| text.extend([line, "\n"]));
             }
         }
     }
@@ -221,12 +215,12 @@ pub(crate) fn document(before: &str, all: &[&str], booted: &[Booted]) -> String 
 }
 
 /// A kernel, and a row for each path or why there is none.
-pub(crate) type Booted = (Wanted, Result<Vec<Row>, String>);
+pub(crate) type Booted = (Kernel, Result<Vec<Row>, String>);
 
 const HEAD: &str = "| kernel | release | path | cases passed | failed | skipped | burst | other tests | \
                     skipped because | seen |\n|---|---|---|---|---|---|---|---|---|---|\n";
 
-/// The rows of those that were booted.
+/// The rows of the kernels that were booted.
 pub(crate) fn table(booted: &[Booted]) -> String {
     let mut text = HEAD.to_owned();
     booted.iter().for_each(|booted| lines(&mut text, booted));
@@ -234,23 +228,23 @@ pub(crate) fn table(booted: &[Booted]) -> String {
 }
 
 /// A line for each path of a kernel.
-fn lines(text: &mut String, (wanted, rows): &Booted) {
-    let version = &wanted.version;
-    let seen = format!(
+fn lines(text: &mut String, (kernel, rows): &Booted) {
+    let version = &kernel.version;
+    let run = format!(
         "{}, {}",
-        said_by("date +%Y-%m-%d"),
-        said_by("git describe --always --dirty --exclude *"),
+        output_of("date +%Y-%m-%d"),
+        output_of("git describe --always --dirty --exclude *"),
     );
-    match (&wanted.release, rows) {
+    match (&kernel.release, rows) {
         (Ok(release), Ok(rows)) => {
             for row in rows {
                 let cells = cells(row);
-                let _ = writeln!(text, "| {version} | {release} | {cells} | {seen} |");
+                let _ = writeln!(text, "| {version} | {release} | {cells} | {run} |");
             }
         }
         (_, Err(why)) => {
             let why = why.lines().next().unwrap_or_default();
-            let _ = writeln!(text, "| {version} | | | | | | | | {why} | {seen} |");
+            let _ = writeln!(text, "| {version} | | | | | | | | {why} | {run} |");
         }
         (Err(_), Ok(_)) => {}
     }
@@ -268,17 +262,17 @@ fn cells(row: &Row) -> String {
     )
 }
 
-/// Why, without of what, and without what follows.
+/// The reason without its subject and without what follows it.
 fn short(reason: &str) -> &str {
-    let whole = ["case ", "stream ", "super-packets"];
+    let subjects = ["case ", "stream ", "super-packets"];
     let why = match reason.rsplit_once(": ") {
-        Some((_, why)) if whole.iter().any(|what| reason.starts_with(what)) => why,
+        Some((_, why)) if subjects.iter().any(|subject| reason.starts_with(subject)) => why,
         _ => reason,
     };
     why.split(", ").next().unwrap_or(why)
 }
 
-fn said_by(command: &str) -> String {
+fn output_of(command: &str) -> String {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap_or_default())
         .args(words)
@@ -298,7 +292,7 @@ mod tests {
         let output = "skipped: case \"a: b\": packet sockets know no UDP GSO here\n\
                       skipped: super-packets: packet sockets know no UDP GSO here\n\
                       test x ... packet cases: 3 passed, 0 failed, 1 skipped\n";
-        let done = Done {
+        let done = StepResult {
             name: "userspace:cases".to_owned(),
             status: Some(0),
             output: output.to_owned(),
@@ -313,11 +307,11 @@ mod tests {
     #[test]
     fn the_rows_of_kernels_that_were_not_booted_stay() {
         let booted = |version: &str, why: &str| {
-            let wanted = Wanted {
+            let kernel = Kernel {
                 version: version.to_owned(),
                 release: Err(why.to_owned()),
             };
-            (wanted, Err(why.to_owned()))
+            (kernel, Err(why.to_owned()))
         };
         let all = ["6.1", "6.12", "newest"];
         let whole = all.map(|version| booted(version, "first"));
@@ -330,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_refusal_that_is_told_passes_and_what_it_leaves_out_does_not_count() {
-        let step = |name: &str, output: &str| Done {
+        let step = |name: &str, output: &str| StepResult {
             name: format!("kernel:{name}"),
             status: Some(0),
             output: output.to_owned(),

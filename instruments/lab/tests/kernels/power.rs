@@ -1,11 +1,11 @@
-//! A booted machine whose power fails after changes and while one waits to be confirmed, and one whose clock
-//! is set back and forth meanwhile.
+//! A booted machine whose power fails after changes and while one awaits confirmation, and one whose clock
+//! is set back and forth while a change awaits confirmation.
 
 use std::path::Path;
 
-use lab::vm::{Done, Kernels, Step};
+use lab::vm::{Kernels, Step, StepResult};
 
-use super::matrix::PATIENCE;
+use super::matrix::STEP_TIMEOUT;
 use super::open;
 
 #[test]
@@ -26,9 +26,9 @@ fn what_was_changed_is_told_and_what_nobody_confirmed_undone_when_the_power_come
     };
     assert_eq!(boot.status, Some(0));
     assert_eq!(lines(&boot, "listed"), ["cam1 cam2"]);
-    let told = ["degraded", "nobody confirmed the change"];
+    let alarm = ["degraded", "nobody confirmed the change"];
     // The log, and the sets of each change but the last, whose name the disk may not have had.
-    let logged = [
+    let changes = [
         "1 -> 2",
         "\"one\"",
         "\"two\"",
@@ -36,9 +36,9 @@ fn what_was_changed_is_told_and_what_nobody_confirmed_undone_when_the_power_come
         "6 -> 7",
         "7 -> 8",
     ];
-    let kept = ["\n2  ", "\n3  ", "\n4  ", "\n5  ", "\n6  "];
-    for told in told.iter().chain(&logged).chain(&kept) {
-        assert!(boot.output.contains(told), "{told:?}: {}", boot.output);
+    let backups = ["\n2  ", "\n3  ", "\n4  ", "\n5  ", "\n6  "];
+    for part in alarm.iter().chain(&changes).chain(&backups) {
+        assert!(boot.output.contains(part), "{part:?}: {}", boot.output);
     }
 }
 
@@ -46,12 +46,12 @@ fn what_was_changed_is_told_and_what_nobody_confirmed_undone_when_the_power_come
 #[ignore = "waits in an emulated guest until changes expire: make long-power"]
 fn a_calendar_that_jumps_neither_confirms_nor_undoes() {
     let Some(kernels) = with_disk() else { return };
-    let Some(done) = run(&kernels, "clock") else {
+    let Some(result) = run(&kernels, "clock") else {
         return;
     };
-    assert_eq!(done.status, Some(0));
-    assert_eq!(lines(&done, "listed"), ["cam1 cam3"; 2]);
-    let undone = lines(&done, "undone after");
+    assert_eq!(result.status, Some(0));
+    assert_eq!(lines(&result, "listed"), ["cam1 cam3"; 2]);
+    let undone = lines(&result, "undone after");
     let seconds = undone
         .iter()
         .map(|line| line.trim_end_matches(" s").parse::<u64>().unwrap());
@@ -72,8 +72,8 @@ fn with_disk() -> Option<Kernels> {
     }
 }
 
-/// Boots once, and takes one step of the script.
-fn run(kernels: &Kernels, step: &str) -> Option<Done> {
+/// Boots once and runs one step of the script.
+fn run(kernels: &Kernels, step: &str) -> Option<StepResult> {
     let fetched = kernels.fetch(&["6.1"], false).unwrap();
     let release = match &fetched[0].release {
         Ok(release) => release,
@@ -87,16 +87,16 @@ fn run(kernels: &Kernels, step: &str) -> Option<Done> {
     let programs = [(mcr, "/t/debug/mcr"), (script, "/t/power.sh")];
     let steps = [Step {
         name: step.to_owned(),
-        patience: PATIENCE,
+        patience: STEP_TIMEOUT,
         command: format!("/t/power.sh {step}"),
     }];
-    let done = kernels.run(release, &programs, &steps).unwrap().remove(0);
-    println!("{done:#?}");
-    Some(done)
+    let result = kernels.run(release, &programs, &steps).unwrap().remove(0);
+    println!("{result:#?}");
+    Some(result)
 }
 
-fn lines(done: &Done, word: &str) -> Vec<String> {
-    let lines = done
+fn lines(result: &StepResult, word: &str) -> Vec<String> {
+    let lines = result
         .output
         .lines()
         .filter_map(|line| Some(line.split_once(word)?.1));

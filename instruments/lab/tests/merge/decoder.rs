@@ -58,12 +58,12 @@ fn ffmpeg_decodes_what_two_lossy_lines_bring(path: &str) {
     let bed = Bed::new(path, &rule(2, merge));
     let directory = tempfile::tempdir().unwrap();
     let film = film(&bed, directory.path());
-    let described = fs::read_to_string(directory.path().join("sent.sdp")).unwrap();
-    let described = described
+    let sent = fs::read_to_string(directory.path().join("sent.sdp")).unwrap();
+    let received = sent
         .replace("127.0.0.1", "239.10.1.1/16")
         .replace("m=video 5004", "m=video 6001");
     let sdp = directory.path().join("received.sdp");
-    fs::write(&sdp, described).unwrap();
+    fs::write(&sdp, received).unwrap();
     let recorded = directory.path().join("recorded.mkv");
     let mut record = bed.chain.sink.command("ffmpeg");
     record.args([
@@ -72,7 +72,7 @@ fn ffmpeg_decodes_what_two_lossy_lines_bring(path: &str) {
         "warning",
         "-protocol_whitelist",
         "file,udp,rtp",
-        // In order though a busy machine brings a line late: microseconds and packets.
+        // Keeps the order though a line is late on a busy machine: microseconds and packets.
         "-max_delay",
         "5000000",
         "-reorder_queue_size",
@@ -98,10 +98,10 @@ fn ffmpeg_decodes_what_two_lossy_lines_bring(path: &str) {
     }
     process::run(send, PATIENCE).unwrap().success().unwrap();
     let recorder = recorder.wait(PATIENCE).unwrap();
-    let told = recorder.stderr.to_lowercase();
+    let errors = recorder.stderr.to_lowercase();
     assert!(
-        !told.contains("missed") && !told.contains("error"),
-        "{told}"
+        !errors.contains("missed") && !errors.contains("error"),
+        "{errors}"
     );
     let mut ffprobe = Command::new("ffprobe");
     ffprobe.args([
@@ -133,10 +133,10 @@ fn no_ts_packet_is_missing(path: &str) {
     let capture = Capture::start((&bed.chain.sink, "veth3"), "udp port 6001").unwrap();
     let run = bed.run("rtp-ts", 500, "4", &FAULTS, &["--size", "1328"]);
     run.assert_once();
-    let captured = capture.finish().unwrap();
-    let captured = captured.decoded_as("udp.port==6001,rtp");
-    let packets = captured.count("udp.dstport == 6001").unwrap();
-    assert_eq!(packets as u64, run.union("received"));
+    let packets = capture.finish().unwrap();
+    let captured = packets.decoded_as("udp.port==6001,rtp");
+    let count = captured.count("udp.dstport == 6001").unwrap();
+    assert_eq!(count as u64, run.union("received"));
     let gaps = captured.fields("mp2t.cc.drop", &["mp2t.cc.drop"]).unwrap();
     assert!(gaps.is_empty(), "{} gaps: {run:?}", gaps.len());
     let decoded = captured.count("mp2t").unwrap();

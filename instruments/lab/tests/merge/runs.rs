@@ -1,4 +1,4 @@
-//! A run: `mcr send --line`, a rule that merges, `mcr receive --sent`, and what each of them says.
+//! A run: `mcr send --line`, a rule that merges, `mcr receive --sent`, and the account of each.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use lab::{binary, process, wait};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The lines' groups.
+/// The legs' groups.
 pub(super) const GROUPS: [&str; 4] = ["239.1.1.1", "239.1.1.2", "239.1.1.3", "239.1.1.4"];
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The shortest window whose accounts are looked at.
+/// The shortest window for which accounts are checked.
 const WINDOW: Duration = Duration::from_millis(200);
 
 /// A sender, a relay with one rule, a sink.
@@ -25,7 +25,7 @@ pub(super) struct Bed {
     directory: TempDir,
 }
 
-/// Sender and receiver at work.
+/// A running sender and receiver.
 pub(super) struct Running {
     receiver: Process,
     sender: Process,
@@ -34,40 +34,40 @@ pub(super) struct Running {
     waited: Duration,
 }
 
-/// What came of it, in the words of sender, receiver and relay.
+/// The accounts of sender, receiver and relay.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) sent: Value,
     pub(super) received: Value,
     stats: Value,
-    /// The relay told of a leg that was behind by more than half the window, or the machine let the workers
-    /// wait for longer than the shortest.
-    held_up: bool,
+    /// Whether the relay reported a leg that was behind by more than half the window, or the machine delayed
+    /// the workers for longer than the shortest window.
+    was_delayed: bool,
 }
 
-/// A line as the relay's input.
+/// A leg as the relay's input.
 pub(super) fn line(number: usize) -> String {
     format!("{}%veth1:5001", GROUPS[number])
 }
 
-/// A configuration that merges the first so many lines.
+/// A configuration that merges the first legs.
 pub(super) fn rule(lines: usize, merge: &str) -> String {
     rule_to(1, lines, merge)
 }
 
-/// The same with so many outputs.
+/// The same with several outputs.
 fn rule_to(outputs: usize, lines: usize, merge: &str) -> String {
-    let inputs: Vec<String> = (0..lines).map(line).collect();
-    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
-    written(&inputs, outputs, merge)
+    let endpoints: Vec<String> = (0..lines).map(line).collect();
+    let inputs: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+    config(&inputs, outputs, merge)
 }
 
 /// A configuration that merges these inputs.
 pub(super) fn rule_of(inputs: &[&str], merge: &str) -> String {
-    written(inputs, 1, merge)
+    config(inputs, 1, merge)
 }
 
-fn written(inputs: &[&str], outputs: usize, merge: &str) -> String {
+fn config(inputs: &[&str], outputs: usize, merge: &str) -> String {
     let outputs: Vec<String> = (0..outputs).map(|number| output(number, "veth2")).collect();
     format!(
         "version = 1\n[[rule]]\nname = \"cam\"\ninputs = {inputs:?}\n\
@@ -75,7 +75,7 @@ fn written(inputs: &[&str], outputs: usize, merge: &str) -> String {
     )
 }
 
-/// An output, as the relay or the receiver calls it.
+/// An output, as the relay or the receiver writes it.
 fn output(number: usize, interface: &str) -> String {
     format!("239.10.1.{}%{interface}:6001", number + 1)
 }
@@ -89,7 +89,7 @@ impl Bed {
         Self::of(1, options, config)
     }
 
-    /// A rule with two lines and so many outputs.
+    /// A rule with two legs and several outputs.
     pub(super) fn fan_out(path: &str, outputs: usize, merge: &str) -> Self {
         Self::of(outputs, Options::path(path), &rule_to(outputs, 2, merge))
     }
@@ -106,7 +106,7 @@ impl Bed {
         }
     }
 
-    /// Sends for so many seconds with a line's faults each, and waits for all of it.
+    /// Sends for `seconds` with each leg's faults, and waits for the end.
     pub(super) fn run(
         &self,
         framing: &str,
@@ -162,8 +162,8 @@ impl Bed {
     fn waited(&self) -> Duration {
         let stats = self.daemon.stats().unwrap();
         let waited = stats.workers.iter().filter_map(|worker| -> Option<u64> {
-            let told = fs::read_to_string(format!("/proc/{}/schedstat", worker.pid)).ok()?;
-            told.split_whitespace().nth(1)?.parse().ok()
+            let statistics = fs::read_to_string(format!("/proc/{}/schedstat", worker.pid)).ok()?;
+            statistics.split_whitespace().nth(1)?.parse().ok()
         });
         Duration::from_nanos(waited.sum())
     }
@@ -177,27 +177,27 @@ impl Bed {
             .unwrap_or_else(|_| panic!("{}", finished.stderr));
         let lines = sent["lines"].as_array().unwrap().iter();
         let packets: u64 = lines.map(|line| line["sent"].as_u64().unwrap()).sum();
-        // What an interface brings to a group that no line joined (any more) is not the rule's.
+        // Packets to a group that no leg has joined (any more) are not the rule's.
         let _ = wait::until_within(Duration::from_secs(5), "all is counted", || {
             self.daemon
                 .rule("cam")
                 .is_ok_and(|rule| rule.received.packets >= packets)
         });
-        // Two readings later nothing is in flight any more.
+        // After two readings nothing is in flight any more.
         std::thread::sleep(Duration::from_millis(1200));
         let stats = self.daemon.mcr(&["stats", "--json"]).unwrap();
         Run {
             sent,
             received,
             stats: serde_json::from_str(&stats).unwrap(),
-            held_up: self.daemon.log().contains("skew_exceeds_window")
+            was_delayed: self.daemon.log().contains("skew_exceeds_window")
                 || self.waited() > running.waited + WINDOW,
         }
     }
 }
 
 impl Run {
-    /// What the receiver says of all that went on any line.
+    /// The receiver's figure of everything sent on any leg.
     pub(super) fn union(&self, key: &str) -> u64 {
         self.unions(key)[0]
     }
@@ -205,18 +205,19 @@ impl Run {
     /// The same of each output.
     pub(super) fn unions(&self, key: &str) -> Vec<u64> {
         let endpoints = self.received["endpoints"].as_array().unwrap().iter();
-        let unions = endpoints.map(|endpoint| endpoint["union"][key].as_u64());
-        let unions: Option<_> = unions.collect();
+        let unions: Option<_> = endpoints
+            .map(|endpoint| endpoint["union"][key].as_u64())
+            .collect();
         unions.unwrap_or_else(|| panic!("{self:?}"))
     }
 
-    /// What the relay says of the rule.
+    /// The relay's statistics of the rule.
     pub(super) fn rule(&self) -> &Value {
         let rules = self.stats["rules"].as_array().unwrap();
         rules.iter().find(|rule| rule["name"] == "cam").unwrap()
     }
 
-    /// The sum of what the sender says of all lines.
+    /// The sum of the sender's figure over all legs.
     pub(super) fn sent(&self, key: &str) -> u64 {
         let lines = self.sent["lines"].as_array().unwrap().iter();
         lines.map(|line| line[key].as_u64().unwrap()).sum()
@@ -231,8 +232,8 @@ impl Run {
         assert!(received.iter().all(|count| *count > 100), "{self:?}");
     }
 
-    /// Where payloads are remembered for a window: what the machine held up for longer may pass again, and the
-    /// receiver saw it come so late.
+    /// Payloads are remembered for a window: packets that the machine delayed for longer may pass again, and
+    /// the receiver saw that delay.
     pub(super) fn assert_once_within(&self, window: Duration) {
         let latency = &self.received["total"]["latency_us"]["max"];
         let is_late = latency.as_f64().unwrap() > window.as_micros() as f64;
@@ -241,32 +242,32 @@ impl Run {
         assert!(self.union("received") > 100, "{self:?}");
     }
 
-    /// At changes what came within a window left twice, so many are missing at most, and no line missed any.
+    /// At a change packets of one window may pass twice, at most `missing` are missing, and no leg missed any.
     pub(super) fn assert_seam(&self, window: Duration, missing: u64) {
         let twice = self.sent("sent") * window.as_millis() as u64 / 4_000;
         let is_little = self.union("twice") <= twice && self.union("missing") <= missing;
-        assert!(is_little || self.held_up, "{self:?}");
+        assert!(is_little || self.was_delayed, "{self:?}");
         for input in self.rule()["inputs"].as_array().unwrap() {
             self.assert_early(input["missed"].as_u64().unwrap(), 0);
         }
     }
 
-    /// The relay counted what the sender did, and what came is what left and what was dropped.
+    /// The relay's counts match the sender's, and received packets are those sent and those dropped.
     pub(super) fn assert_account(&self) {
         let rule = self.rule();
         let count = |value: &Value| value.as_u64().unwrap_or_default();
         let inputs = rule["inputs"].as_array().unwrap();
         for (input, line) in inputs.iter().zip(self.sent["lines"].as_array().unwrap()) {
             let repeats = count(&line["duplicated"]);
-            let told = |key: &str| count(&input[key]);
-            let came = count(&input["received"]["packets"]);
-            assert_eq!(came, count(&line["sent"]), "{self:?}");
+            let reported = |key: &str| count(&input[key]);
+            let received = count(&input["received"]["packets"]);
+            assert_eq!(received, count(&line["sent"]), "{self:?}");
             let verdicts = ["first", "duplicate", "repeated", "late", "stray"];
-            let judged: u64 = verdicts.iter().map(|key| told(key)).sum();
-            assert_eq!(judged, came, "{self:?}");
-            assert_eq!(told("repeated"), repeats, "{self:?}");
-            assert_eq!(told("late") + told("stray"), 0, "{self:?}");
-            self.assert_early(told("missed"), count(&line["missed"]));
+            let judged: u64 = verdicts.iter().map(|key| reported(key)).sum();
+            assert_eq!(judged, received, "{self:?}");
+            assert_eq!(reported("repeated"), repeats, "{self:?}");
+            assert_eq!(reported("late") + reported("stray"), 0, "{self:?}");
+            self.assert_early(reported("missed"), count(&line["missed"]));
         }
         let first: u64 = inputs.iter().map(|input| count(&input["first"])).sum();
         assert_eq!(first, count(&self.sent["union"]["on_any"]), "{self:?}");
@@ -290,8 +291,11 @@ impl Run {
         }
     }
 
-    /// What a busy machine holds up for longer than the window was missed before it came.
-    fn assert_early(&self, told: u64, is: u64) {
-        assert!(told == is || self.held_up && told > is, "{self:?}");
+    /// Packets that a busy machine delays for longer than the window count as missed before they arrive.
+    fn assert_early(&self, reported: u64, actual: u64) {
+        assert!(
+            reported == actual || self.was_delayed && reported > actual,
+            "{self:?}"
+        );
     }
 }

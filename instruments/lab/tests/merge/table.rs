@@ -1,4 +1,4 @@
-//! The table of what a merge must bear, case by case, on both paths.
+//! The table of what a merge must handle, case by case, on both paths.
 
 use super::runs::{Bed, rule};
 

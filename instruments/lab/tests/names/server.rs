@@ -173,7 +173,7 @@ impl Server {
         self.process.as_mut().unwrap().signal(signal).unwrap();
     }
 
-    /// Has it fail until [`Server::recover`]: Knot says SERVFAIL, the others are not there.
+    /// Makes it fail until [`Server::recover`]: Knot answers SERVFAIL, the others do not run.
     pub(super) fn fail(&mut self) {
         match self.program {
             Program::Knot => self.control(&["-f", "zone-purge", ZONE]),

@@ -37,7 +37,7 @@ struct Bed {
     _resolv: NamedTempFile,
 }
 
-/// Guests of the link: 512 beside those of the chain's network.
+/// Guests of the link: 512 in addition to those of the chain's network.
 fn guest(number: u16) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 5, 0)) + u32::from(number))
 }
@@ -82,7 +82,7 @@ impl Bed {
         self.daemon.wait_for("cam1", what, is_so).unwrap();
     }
 
-    /// Waits until these get copies and no others.
+    /// Waits until exactly these get copies.
     fn wait_for(&self, zone: &[Ipv4Addr]) {
         self.wait_of("cam1", &zone.iter().map(ToString::to_string).collect());
     }
@@ -90,17 +90,18 @@ impl Bed {
     fn wait_of(&self, rule: &str, expected: &BTreeSet<String>) {
         let are_those = |rule: &api::reply::RuleStats| {
             let mut addresses = copies(&rule.outputs[0]).iter();
-            let known = addresses.clone().map(|to| to.address.clone());
-            known.collect::<BTreeSet<_>>() == *expected && addresses.all(|to| to.state == State::Up)
+            let present = addresses.clone().map(|to| to.address.clone());
+            present.collect::<BTreeSet<_>>() == *expected
+                && addresses.all(|to| to.state == State::Up)
         };
         let what = format!("{expected:?} of {rule}");
         self.daemon.wait_for(rule, &what, are_those).unwrap();
     }
 
-    /// Waits until all that was sent has come to the relay, none of it lost before, and is accounted for
-    /// at those who stay; says what was dropped there.
+    /// Waits until everything sent has reached the relay, without loss before it, and is accounted for at the
+    /// addresses that stay; returns the drops there.
     fn dropped(&self, sent: u64, stay: [Ipv4Addr; 2]) -> [usize; 2] {
-        let told = |rule: &api::reply::RuleStats| {
+        let accounted = |rule: &api::reply::RuleStats| {
             stay.map(|at| {
                 let mut copies = copies(&rule.outputs[0]).iter();
                 let copy = copies.find(|to| to.address == at.to_string());
@@ -111,12 +112,12 @@ impl Bed {
             })
         };
         let is_all = |rule: &api::reply::RuleStats| {
-            rule.received.packets == sent && told(rule).iter().all(|(all, _)| *all == sent)
+            rule.received.packets == sent && accounted(rule).iter().all(|(all, _)| *all == sent)
         };
         let what = format!("{sent} packets are accounted for");
         let rule = self.daemon.wait_for("cam1", &what, is_all).unwrap();
         println!("{:?} {:?}", rule.dropped, rule.outputs[0].dropped);
-        told(&rule).map(|(_, dropped)| dropped)
+        accounted(&rule).map(|(_, dropped)| dropped)
     }
 
     fn stream(&self, rate: u64) -> Stream {
@@ -136,7 +137,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// `send`: sends one; says whether a burst is over.
+    /// `send`: sends one; returns whether a burst is over.
     fn start(send: impl Fn(u64) -> bool + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -146,7 +147,7 @@ impl Stream {
                 sent += 1;
                 if send(sent - 1) {
                     next += Duration::from_millis(2);
-                    // What a busy machine held up is not sent at once: no queue has room for that.
+                    // Packets that a busy machine delayed are not sent at once: no queue has room for them.
                     next = next.max(Instant::now() - Duration::from_millis(20));
                     thread::sleep(next.saturating_duration_since(Instant::now()));
                 }
@@ -156,7 +157,7 @@ impl Stream {
         Self { stop, work }
     }
 
-    /// Ends it; says how many were sent, and how long that took.
+    /// Ends it; returns how many were sent, and how long that took.
     fn end(self) -> (u64, Duration) {
         self.stop.store(true, Ordering::Relaxed);
         self.work.join().unwrap()
@@ -182,7 +183,7 @@ fn changes_and_fails(path: &str, program: Program) {
     };
     let stayers = stay.map(|at| Stayer::start(&bed, at));
     let stream = bed.stream(500);
-    // The second and third answer have no room in a datagram of 512 bytes.
+    // The second and third answer do not fit a datagram of 512 bytes.
     for guests in [0..3, 3..65, 40..102, 0..0] {
         let zone: Vec<_> = stay.into_iter().chain(guests.map(guest)).collect();
         bed.server.set(&zone);
@@ -242,7 +243,7 @@ fn changes_and_fails(path: &str, program: Program) {
     }
 }
 
-/// What came to one who stays.
+/// A receiver at an address that stays.
 struct Stayer {
     stop: Arc<AtomicBool>,
     work: JoinHandle<(u64, Vec<u64>)>,
@@ -257,8 +258,8 @@ impl Stayer {
             let (mut next, mut missing) = (0, Vec::new());
             loop {
                 match receiver.receive(Duration::from_millis(200)).unwrap() {
-                    Some(came) => {
-                        let number = number(&came.payload).unwrap();
+                    Some(datagram) => {
+                        let number = number(&datagram.payload).unwrap();
                         assert!(number >= next, "{number} came after {next}");
                         missing.extend(next..number);
                         next = number + 1;
@@ -271,7 +272,7 @@ impl Stayer {
         Self { stop, work }
     }
 
-    /// Those that did not come, when so many were sent.
+    /// The number of missing packets, when `sent` were sent.
     fn missing(self, sent: u64) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         let (next, missing) = self.work.join().unwrap();
@@ -300,7 +301,7 @@ mod long {
 
     fn many_addresses_come_and_go(path: &str) {
         // 220,000 copies a second overflow the queue between the cores in a millisecond of disturbance,
-        // which the relay counts as `egress_full`: it stands for a network card's ring here.
+        // which the relay counts as `egress_full`: here it replaces a network card's ring.
         let _guard = Guard::start_with_backlog().unwrap();
         println!(
             "| path | zone | rate | sent | lost by two who stay | slowest, s | processor, % |"
@@ -325,14 +326,14 @@ mod long {
         let Some(mut bed) = Bed::start(path, Program::Knot, &stay) else {
             return;
         };
-        // Takes what goes to guests, and answers nobody.
+        // Receives the guests' packets, and answers none.
         let everybody = (Ipv4Addr::UNSPECIFIED, 7000);
         let _guests = Receiver::bind(&bed.chain.sink, everybody.into()).unwrap();
         let stayers = stay.map(|at| Stayer::start(&bed, at));
         let before = processor_time(bed.daemon.id()).unwrap();
         let (begun, stream) = (Instant::now(), bed.stream(rate));
         let mut slowest = Duration::ZERO;
-        let mut came = BTreeSet::new();
+        let mut visited = BTreeSet::new();
         for turn in 0..turns {
             let next = begun + Duration::from_secs(u64::from(turn) + 1);
             let guests = guests(turn);
@@ -343,23 +344,26 @@ mod long {
             let set = Instant::now();
             bed.server.set(&zone);
             bed.wait_for(&zone);
-            came.extend(guests);
+            visited.extend(guests);
             slowest = slowest.max(set.elapsed());
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         let (sent, took) = stream.end();
         let spent = processor_time(bed.daemon.id()).unwrap() - before;
-        let told = bed.dropped(sent, stay);
+        let dropped = bed.dropped(sent, stay);
         let missing = stayers.map(|stayer| stayer.missing(sent));
         println!(
             "| {path} | {zone}, {} in {:.0} s | {:.0} | {sent} | {missing:?} | {:.1} | {:.1} |",
-            came.len(),
+            visited.len(),
             took.as_secs_f64(),
             sent as f64 / took.as_secs_f64(),
             slowest.as_secs_f64(),
             100.0 * spent.as_secs_f64() / took.as_secs_f64(),
         );
-        assert_eq!(missing, told, "what is lost is counted where it was to go");
+        assert_eq!(
+            missing, dropped,
+            "what is lost is counted where it was to go"
+        );
         assert_eq!(missing, [0, 0]);
     }
 }

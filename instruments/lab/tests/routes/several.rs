@@ -1,5 +1,5 @@
-//! Routes with several next hops, nexthop objects, routes with an MTU and those that refuse: copies go
-//! where a socket's packets do, from the source that those have.
+//! Routes with several next hops, nexthop objects, routes with an MTU and those that refuse: copies take
+//! the path and the source of a socket's packets.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -72,11 +72,11 @@ fn copies_take_the_next_hop_of_a_socket_s_packets(path: &str) {
     for policy in ["0", "1"] {
         divide_by(relay, "ipv4", policy);
         let ports: Vec<u16> = (7100..7108).collect();
-        let outputs: Vec<String> = ports
+        let texts: Vec<String> = ports
             .iter()
             .map(|port| format!("{TO}:{port},sport={}", port + 1000))
             .collect();
-        let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+        let outputs: Vec<&str> = texts.iter().map(String::as_str).collect();
         daemon
             .add("cam1", "239.1.1.1%veth1:5001", &outputs)
             .unwrap();
@@ -106,7 +106,7 @@ fn copies_take_the_next_hop_of_a_socket_s_packets(path: &str) {
     }
 }
 
-/// What is kept of each packet says where it goes: a socket sends it then.
+/// Where a packet goes depends on a field that is kept: a socket sends it then.
 #[test]
 fn what_is_kept_divides_packet_by_packet() {
     let chain = Chain::plain().unwrap();
@@ -126,7 +126,7 @@ fn what_is_kept_divides_packet_by_packet() {
             all_up(rule) && by_socket == [first, true]
         }
     };
-    // By addresses: those of a kept source alone are not known.
+    // By addresses: only those of a kept source are not known.
     daemon
         .wait_for("cam1", "a socket sends the second", sockets(false))
         .unwrap();
@@ -162,7 +162,7 @@ fn nexthop_objects_are_followed(path: &str) {
     ] {
         relay.ip(objects).unwrap();
     }
-    // Nothing is said of routes then.
+    // The kernel then notifies of no routes.
     relay.sysctl("net/ipv4/nexthop_compat_mode", "0").unwrap();
     let daemon = Daemon::start(relay, Options::path(path)).unwrap();
     daemon
@@ -257,7 +257,7 @@ fn a_route_that_refuses_is_named(path: &str) {
     }
 }
 
-/// Routes for one source alone: the packets of that source go there.
+/// Routes for one source: that source's packets use them.
 #[test]
 fn a_route_of_one_source_takes_the_packets_that_have_it() {
     let chain = Chain::plain().unwrap();

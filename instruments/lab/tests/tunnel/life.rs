@@ -1,4 +1,4 @@
-//! How tunnels come, stay and go: what restarts, who else has a name or a port, what is taken away.
+//! The life cycle of tunnels: restarts, conflicts of names and ports, and removal.
 
 use api::reply::{RuleStats, State};
 use lab::daemon::{Daemon, Options};
@@ -11,15 +11,15 @@ use nix::sys::signal::Signal;
 
 use super::{Bed, IN, OUT, config};
 
-/// Rules that need no tunnel stand beside those that do.
+/// One rule that needs no tunnel and one that does.
 const OTHER: &str = "[[rule]]\nname = \"other\"\ninput = \"239.2.2.2%in:6000\"\n\
                      outputs = [\"239.2.2.2%net:6000\"]\n";
 
-fn is_there(namespace: &Namespace) -> bool {
+fn has_tunnel(namespace: &Namespace) -> bool {
     namespace.ip("link show wan").is_ok()
 }
 
-/// What is said of an output that is down.
+/// The reason of an output that is down.
 fn why_down(daemon: &Daemon) -> String {
     let rule = daemon.rule("out").unwrap();
     assert_eq!(rule.state, State::Down, "{rule:?}");
@@ -31,7 +31,7 @@ fn wait_until_up(daemon: &Daemon) {
     daemon.wait_for("out", "it is up", is_up).unwrap();
 }
 
-/// A change that is refused: what it says.
+/// The error of a change that is refused.
 fn refused(daemon: &Daemon, text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("asked.toml");
@@ -41,11 +41,11 @@ fn refused(daemon: &Daemon, text: &str) -> String {
     applied.stderr
 }
 
-fn asked(tunnel: &str, rules: &str) -> String {
+fn near_config(tunnel: &str, rules: &str) -> String {
     config("10.0.0.1", "10.9.9.9", tunnel, rules)
 }
 
-/// A daemon at the near end, whatever its rules come to.
+/// A daemon at the near end, whatever the state of its rules.
 fn near(bed: &Bed, text: &str) -> Daemon {
     let options = Options {
         config: Some(text.to_owned()),
@@ -57,7 +57,7 @@ fn near(bed: &Bed, text: &str) -> Daemon {
 #[test]
 fn nothing_is_lost_while_both_daemons_are_killed_and_handed_over() {
     let bed = Bed::new();
-    let mut near = near_keeping(&bed.near, &asked("", OUT));
+    let mut near = near_keeping(&bed.near, &near_config("", OUT));
     let mut far = near_keeping(&bed.far, &config("10.9.9.9", "10.0.0.1", "", IN));
     let index = link::index((&bed.near, "wan")).unwrap();
     let plan = Plan {
@@ -101,25 +101,25 @@ fn near_keeping(namespace: &Namespace, text: &str) -> Daemon {
 #[test]
 fn an_end_takes_the_tunnel_away_and_a_crash_leaves_it() {
     let bed = Bed::new();
-    let mut daemon = near(&bed, &asked("", OUT));
+    let mut daemon = near(&bed, &near_config("", OUT));
     wait_until_up(&daemon);
     assert!(
         bed.near.ip("address show wan").unwrap().lines().count() <= 2,
         "no address of its own"
     );
     daemon.kill().unwrap();
-    assert!(is_there(&bed.near), "killed");
+    assert!(has_tunnel(&bed.near), "killed");
     daemon.start_again().unwrap();
     daemon.stop(Signal::SIGTERM).unwrap();
-    assert!(!is_there(&bed.near), "stopped");
+    assert!(!has_tunnel(&bed.near), "stopped");
 
     daemon.start_again().unwrap();
     daemon.kill().unwrap();
     let ended = daemon.mcr(&["stop", "--leftovers"]).unwrap();
     assert!(ended.contains("tunnel wan is taken away"), "{ended}");
-    assert!(!is_there(&bed.near), "leftovers ended");
+    assert!(!has_tunnel(&bed.near), "leftovers ended");
 
-    // One that dies while it makes it leaves it half made.
+    // A daemon that dies while it makes the tunnel leaves it half made.
     let half =
         "link add wan group 1296257536 type vxlan id 1 local 10.0.0.1 remote 10.9.9.9 dstport 4789";
     bed.near.ip(half).unwrap();
@@ -130,10 +130,12 @@ fn an_end_takes_the_tunnel_away_and_a_crash_leaves_it() {
 #[test]
 fn a_tunnel_follows_its_settings_and_the_network_below() {
     let bed = Bed::new();
-    let daemon = near(&bed, &asked("", OUT));
+    let daemon = near(&bed, &near_config("", OUT));
     wait_until_up(&daemon);
     let index = link::index((&bed.near, "wan")).unwrap();
-    daemon.apply(&asked("", &format!("{OUT}{OTHER}"))).unwrap();
+    daemon
+        .apply(&near_config("", &format!("{OUT}{OTHER}")))
+        .unwrap();
     assert_eq!(
         link::index((&bed.near, "wan")).unwrap(),
         index,
@@ -158,7 +160,9 @@ fn a_tunnel_follows_its_settings_and_the_network_below() {
         index,
         "its MTU is set in place"
     );
-    daemon.apply(&asked("id = 7\nport = 5555", OUT)).unwrap();
+    daemon
+        .apply(&near_config("id = 7\nport = 5555", OUT))
+        .unwrap();
     shows("vxlan id 7 remote 10.9.9.9 local 10.0.0.1 srcport 0 0 dstport 5555");
     wait_until_up(&daemon);
 
@@ -167,11 +171,11 @@ fn a_tunnel_follows_its_settings_and_the_network_below() {
     wait_until_up(&daemon);
     bed.near.ip("route del default").unwrap();
     let why = "no route to 10.9.9.9, the other end of tunnel wan";
-    let is_told = |rule: &RuleStats| {
+    let is_reported = |rule: &RuleStats| {
         let reason = rule.outputs[0].reason.as_ref();
         rule.state == State::Down && reason.is_some_and(|reason| reason.contains(why))
     };
-    daemon.wait_for("out", why, is_told).unwrap();
+    daemon.wait_for("out", why, is_reported).unwrap();
     let doctor = daemon.client(&["doctor"]).unwrap().stdout;
     assert!(
         doctor.contains("tunnel wan") && doctor.contains("no route to 10.9.9.9"),
@@ -186,7 +190,7 @@ fn a_tunnel_follows_its_settings_and_the_network_below() {
     );
 
     daemon.apply("version = 1\n").unwrap();
-    assert!(!is_there(&bed.near), "nobody asks for it");
+    assert!(!has_tunnel(&bed.near), "nobody asks for it");
 }
 
 #[test]
@@ -195,32 +199,32 @@ fn an_interface_that_mcr_did_not_make_is_not_touched() {
     bed.near.ip("link add wan type bridge").unwrap();
     bed.near.ip("link set wan up").unwrap();
     let index = link::index((&bed.near, "wan")).unwrap();
-    let daemon = near(&bed, &asked("", &format!("{OUT}{OTHER}")));
-    let told = "interface wan is there and not MCR's, so it is not made a tunnel; give the tunnel another \
+    let daemon = near(&bed, &near_config("", &format!("{OUT}{OTHER}")));
+    let reason = "interface wan is there and not MCR's, so it is not made a tunnel; give the tunnel another \
                 name, or remove the interface: ip link delete wan";
-    assert_eq!(why_down(&daemon), told);
-    assert!(daemon.log().contains(told), "{}", daemon.log());
+    assert_eq!(why_down(&daemon), reason);
+    assert!(daemon.log().contains(reason), "{}", daemon.log());
     assert_eq!(
         daemon.rule("other").unwrap().state,
         State::Up,
         "the others are not disturbed"
     );
-    assert!(daemon.mcr(&["status"]).unwrap().contains(told));
+    assert!(daemon.mcr(&["status"]).unwrap().contains(reason));
     assert_eq!(link::index((&bed.near, "wan")).unwrap(), index);
     bed.near.ip("link delete wan").unwrap();
     wait_until_up(&daemon);
 
-    // Nor when a change asks for it, which is refused.
+    // Nor when a change requests it, which is refused.
     bed.near.ip("link add wan2 type bridge").unwrap();
-    let second = asked("", OUT).replace("wan", "wan2");
+    let second = near_config("", OUT).replace("wan", "wan2");
     let both = format!(
         "{}[interface.wan2]\nover = \"udp\"\nremote = \"10.8.8.8\"\nid = 2\n",
-        asked("", OUT)
+        near_config("", OUT)
     );
-    let said = refused(&daemon, &both);
+    let error = refused(&daemon, &both);
     assert!(
-        said.contains("interface wan2 is there and not MCR's"),
-        "{said}"
+        error.contains("interface wan2 is there and not MCR's"),
+        "{error}"
     );
     assert!(refused(&daemon, &second).contains("wan2"), "a rename");
     assert_eq!(
@@ -234,28 +238,28 @@ fn an_interface_that_mcr_did_not_make_is_not_touched() {
 #[test]
 fn another_instance_and_another_socket_are_told_by_name() {
     let bed = Bed::new();
-    let first = near(&bed, &asked("", OUT));
+    let first = near(&bed, &near_config("", OUT));
     wait_until_up(&first);
     let second = near(&bed, "version = 1\n");
-    let said = refused(&second, &asked("", OTHER));
-    let told = format!(
+    let error = refused(&second, &near_config("", OTHER));
+    let reason = format!(
         "interface wan is a tunnel of instance {:?}",
         first.instance()
     );
-    assert!(said.contains(&told), "{said}");
-    let said = refused(
+    assert!(error.contains(&reason), "{error}");
+    let error = refused(
         &second,
-        &asked("", OTHER).replace("interface.wan", "interface.wan2"),
+        &near_config("", OTHER).replace("interface.wan", "interface.wan2"),
     );
     assert!(
-        said.contains("another VXLAN interface of this host has port 4789 and id 1"),
-        "{said}"
+        error.contains("another VXLAN interface of this host has port 4789 and id 1"),
+        "{error}"
     );
 
     let taken = Receiver::bind(&bed.near, "0.0.0.0:5555".parse().unwrap()).unwrap();
-    let port = asked("port = 5555", OTHER).replace("interface.wan", "interface.wan2");
-    let said = refused(&second, &port);
-    assert!(said.contains("UDP port 5555 is taken by lab-"), "{said}");
+    let port = near_config("port = 5555", OTHER).replace("interface.wan", "interface.wan2");
+    let error = refused(&second, &port);
+    assert!(error.contains("UDP port 5555 is taken by lab-"), "{error}");
     assert!(
         bed.near.ip("link show wan2").is_err(),
         "nothing is left of it"
@@ -268,16 +272,16 @@ fn another_instance_and_another_socket_are_told_by_name() {
     wait_until_up(&first);
 }
 
-/// What a start cannot make it makes as soon as it can.
+/// A tunnel that cannot be made at the start is made as soon as possible.
 #[test]
 fn a_port_that_is_free_again_is_taken() {
     let bed = Bed::new();
     let taken = Receiver::bind(&bed.near, "0.0.0.0:4789".parse().unwrap()).unwrap();
-    let daemon = near(&bed, &asked("", OUT));
-    let told = why_down(&daemon);
+    let daemon = near(&bed, &near_config("", OUT));
+    let reason = why_down(&daemon);
     assert!(
-        told.starts_with("cannot make tunnel wan: UDP port 4789 is taken by"),
-        "{told}"
+        reason.starts_with("cannot make tunnel wan: UDP port 4789 is taken by"),
+        "{reason}"
     );
     drop(taken);
     wait_until_up(&daemon);
@@ -287,7 +291,7 @@ fn a_port_that_is_free_again_is_taken() {
 fn without_the_privilege_only_the_tunnel_is_missing() {
     let bed = Bed::new();
     let options = Options {
-        config: Some(asked("", &format!("{OUT}{OTHER}"))),
+        config: Some(near_config("", &format!("{OUT}{OTHER}"))),
         under: ["setpriv", "--bounding-set=-all,+net_raw"]
             .map(str::to_owned)
             .to_vec(),
@@ -304,24 +308,24 @@ fn without_the_privilege_only_the_tunnel_is_missing() {
     assert_eq!(daemon.rule("other").unwrap().state, State::Up);
 }
 
-/// A silent gateway is told, and inputs stay joined: what comes in needs no way out.
+/// A silent gateway is reported, and inputs stay joined: they need no route out.
 #[test]
 fn a_gateway_that_does_not_answer_is_told() {
     let bed = Bed::new();
     let back = IN.replace("%out", "%in");
-    let daemon = near(&bed, &asked("", &format!("{OUT}{back}")));
+    let daemon = near(&bed, &near_config("", &format!("{OUT}{back}")));
     wait_until_up(&daemon);
     link::down((&bed.router, "near")).unwrap();
     bed.near.ip("neigh flush dev net").unwrap();
     link::up((&bed.router, "near")).unwrap();
     bed.router.ip("link set near arp off").unwrap();
     bed.near.ip("neigh flush dev net").unwrap();
-    let is_told = |rule: &RuleStats| {
+    let is_reported = |rule: &RuleStats| {
         let reason = rule.outputs[0].reason.as_deref().unwrap_or_default();
         reason.contains("10.0.0.254, on the way to 10.9.9.9")
             && reason.contains("does not answer ARP")
     };
-    daemon.wait_for("out", "it is told", is_told).unwrap();
+    daemon.wait_for("out", "it is told", is_reported).unwrap();
     assert!(daemon.rule("in").unwrap().inputs[0].joined);
     bed.router.ip("link set near arp on").unwrap();
     wait_until_up(&daemon);

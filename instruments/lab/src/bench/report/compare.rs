@@ -1,5 +1,5 @@
-//! Two runs side by side, case by case. It reports and sets no threshold: spreads that do not
-//! overlap are marked, and what to make of them is the reader's.
+//! Two runs side by side, case by case. It reports and sets no threshold: spreads that do not overlap
+//! are marked, and the reader judges them.
 
 use std::fmt::Write;
 
@@ -114,7 +114,7 @@ mod tests {
     use crate::bench::results::machine::Machine;
 
     #[test]
-    fn the_table_says_what_its_columns_are_and_where_the_runs_differ() {
+    fn the_table_names_its_columns_and_the_differences_of_the_runs() {
         let run = |kernel: &str| Results {
             machine: Machine {
                 kernel: kernel.into(),
@@ -134,13 +134,13 @@ mod tests {
             apart: true,
         };
         let text = table(&run("6.1"), &run("6.18"), &[line]);
-        for told in [
+        for part in [
             "B/A",
             "A: mcr bench run",
             "they differ in: kernel",
             "2.000 *",
         ] {
-            assert!(text.contains(told), "{text}");
+            assert!(text.contains(part), "{text}");
         }
         assert!(table(&run("6.1"), &run("6.1"), &[]).contains("no case"));
     }

@@ -22,7 +22,7 @@ pub(super) enum Figure {
     Processes,
     /// Time until every stream passed.
     Configure,
-    /// Time to start, before there is any rule.
+    /// Time to start, before any rule.
     Start,
     /// Time to accept the whole rule set.
     Apply,
@@ -86,7 +86,7 @@ impl Figure {
         }
     }
 
-    /// Whether a ratio between relays says something.
+    /// Whether a ratio between relays is meaningful.
     pub(super) const fn has_ratio(self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! Which runs a report is made of. Those of one machine and one build share their conditions, which
-//! get a letter; where there are several, the report says which figure was measured under which.
+//! The runs of a report. Those of one machine and one build share their conditions, which get a letter;
+//! with several conditions the report shows which figure was measured under which.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use crate::bench::results::{CaseResult, Results};
 /// Letters of conditions.
 pub(super) type Letters = BTreeSet<char>;
 
-/// A case that the report shows, and the letter of the conditions that it was measured under.
+/// A case that the report shows, and the letter of its conditions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown<'a> {
     /// The case.
@@ -27,7 +27,7 @@ pub(super) struct Conditions<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    /// Brings runs together, in the order of the first of each.
+    /// Groups runs by conditions, in the order of the first of each.
     pub(super) fn of(runs: &'a [Results]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for run in runs {
@@ -45,7 +45,7 @@ impl<'a> Conditions<'a> {
         all
     }
 
-    /// The letter that stands for these conditions.
+    /// The letter of these conditions.
     pub(super) const fn letter(&self) -> char {
         self.letter
     }
@@ -68,10 +68,10 @@ impl<'a> Conditions<'a> {
         self.runs.iter().any(|own| std::ptr::eq(*own, run))
     }
 
-    /// Says what differs from the conditions of the first run.
+    /// A warning of the differences from the conditions of the first run.
     pub(super) fn warning(&self, first: &Self) -> String {
-        let commands = self.runs.iter().map(|run| format!("`{}`", run.command));
-        let commands: Vec<String> = commands.collect();
+        let runs = self.runs.iter();
+        let commands: Vec<String> = runs.map(|run| format!("`{}`", run.command)).collect();
         let differences = first.machine().differences(self.machine());
         format!(
             "{} ran under other conditions ({}) than the first run ({}), which had another: {}. \
@@ -91,9 +91,9 @@ impl<'a> Conditions<'a> {
         }
         let _ = writeln!(text, "{}\n", self.machine());
         for run in &self.runs {
-            let trials: usize = run.cases.iter().map(|case| case.trials.len()).sum();
+            let count: usize = run.cases.iter().map(|case| case.trials.len()).sum();
             let (command, date) = (&run.command, &run.machine.date);
-            let trials = number(trials as f64);
+            let trials = number(count as f64);
             let _ = writeln!(text, "- `{command}` on {date}: {trials} trials");
         }
         text.push('\n');
@@ -113,8 +113,8 @@ pub(super) fn latest<'a>(runs: &'a [Results], conditions: &[Conditions<'_>]) -> 
         let under = own.map_or('?', |conditions| conditions.letter);
         for case in &run.cases {
             let shown = Shown { case, under };
-            match cases.iter_mut().find(|have| have.case.is_same(case)) {
-                Some(have) => *have = shown,
+            match cases.iter_mut().find(|other| other.case.is_same(case)) {
+                Some(earlier) => *earlier = shown,
                 None => cases.push(shown),
             }
         }
@@ -122,23 +122,23 @@ pub(super) fn latest<'a>(runs: &'a [Results], conditions: &[Conditions<'_>]) -> 
     cases
 }
 
-/// Says under which conditions the cases of a scenario were measured.
+/// Names the conditions under which the cases of a scenario were measured.
 pub(super) fn measured_under(cases: &[Shown<'_>]) -> String {
     let letters: Letters = cases.iter().map(|shown| shown.under).collect();
     if letters.len() == 1 {
         return format!("Measured under {}.\n\n", joined(&letters));
     }
-    let each = letters.iter().map(|letter| {
+    let describe = |letter: &char| {
         let own = cases.iter().filter(|shown| shown.under == *letter);
         let mut rows: Vec<String> = own.map(|shown| shown.case.parameters_text()).collect();
         rows.dedup();
         format!("under {letter}: {}", rows.join("; "))
-    });
-    let each: Vec<String> = each.collect();
+    };
+    let each: Vec<String> = letters.iter().map(describe).collect();
     format!("Measured {}.\n\n", each.join(". Measured "))
 }
 
-/// Letters as a reader sees them.
+/// Letters as a comma-separated list.
 pub(super) fn joined(letters: &Letters) -> String {
     let letters: Vec<String> = letters.iter().map(char::to_string).collect();
     letters.join(", ")

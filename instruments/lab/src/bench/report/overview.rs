@@ -1,5 +1,5 @@
-//! The beginning of the report, which a reader can act on: what is fast, which promises fail and where
-//! their packets went, and the commands. Written from the results alone, like the tables behind it.
+//! The summary at the start of the report: what is fast, which promises fail and where their packets were
+//! lost, and the commands. Derived from the results alone, like the tables after it.
 
 use std::fmt::Write;
 
@@ -81,7 +81,7 @@ fn half_load(cases: Cases<'_>, relay: &str, figure: Figure) -> Option<Measured> 
     cases.figure(8, "pps=50 % of zero loss", relay, figure)
 }
 
-/// The loss of the trial that lost most: a median would hide what breaks a promise.
+/// The loss of the worst trial: a median would hide a broken promise.
 fn worst_loss(cases: Cases<'_>, scenario: u8, parameters: &str, relay: &str) -> Option<Measured> {
     let shown = cases.find(scenario, parameters, relay)?;
     Some(Measured {
@@ -90,7 +90,7 @@ fn worst_loss(cases: Cases<'_>, scenario: u8, parameters: &str, relay: &str) -> 
     })
 }
 
-/// Writes it, Markdown.
+/// Writes the summary, Markdown.
 pub(super) fn overview(
     cases: Cases<'_>,
     promises: &[Promise<'_>],
@@ -130,11 +130,11 @@ fn figures(cases: Cases<'_>) -> (String, Letters) {
     (format!("{}\n", markdown(&head, &rows)), letters)
 }
 
-/// Names the one revision of all these figures, or says that there are several.
+/// Names the single revision of all these figures, or states that there are several.
 fn measured_under(letters: &Letters, conditions: &[Conditions<'_>]) -> String {
-    let own = |letter| conditions.iter().find(|one| one.letter() == letter);
-    let mut own = letters.iter().filter_map(|letter| own(*letter));
-    match (own.next(), own.next()) {
+    let find = |letter: &char| conditions.iter().find(|one| one.letter() == *letter);
+    let mut used = letters.iter().filter_map(find);
+    match (used.next(), used.next()) {
         (None, _) => String::new(),
         (Some(one), None) => format!("{}\n\n", one.in_short()),
         (Some(_), Some(_)) => format!(
@@ -145,7 +145,7 @@ fn measured_under(letters: &Letters, conditions: &[Conditions<'_>]) -> String {
     }
 }
 
-/// How many promises are met, and those that are not: the figure, and where packets were lost.
+/// How many promises are met, and for each that is not the figure and where packets were lost.
 fn failures(promises: &[Promise<'_>]) -> String {
     let measured = promises.iter().filter(|one| one.last.is_some()).count();
     if measured == 0 {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_that_fails_says_where_its_packets_went() {
+    fn a_failed_promise_shows_where_its_packets_were_lost() {
         let text = overview_of(&[run("abc", "mcr-kernel", 0), run("abc", "mcr-userspace", 70)]);
         assert!(text.contains(" (abc) on "), "{text}");
         assert!(text.contains(

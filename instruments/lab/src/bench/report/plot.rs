@@ -12,7 +12,7 @@ use crate::bench::results::{CaseResult, Spread, Trial};
 
 const LOAD: &str = "offered, thousand packets per second";
 const SIZE: (u32, u32) = (860, 420);
-/// Colours that people with the common colour-vision deficiencies tell apart (Okabe and Ito 2008).
+/// Colours that people with the common colour-vision deficiencies can distinguish (Okabe and Ito 2008).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -117,7 +117,7 @@ fn copies_over_fan_out(cases: &[&CaseResult]) -> Plot {
     };
     // One output is a case of scenario 7.
     let single = |case: &CaseResult| {
-        let is = |name, value| case.parameters.get(name).is_some_and(|have| have == value);
+        let is = |name, value| case.parameters.get(name).is_some_and(|own| own == value);
         let copies = figure_of(case, Figure::Delivered)?.scaled(1e-6);
         let plain = !case.parameters.contains_key("ip");
         (plain && is("pps", "max") && is("bytes", "1024") && is("gro", "off"))
@@ -149,8 +149,9 @@ fn latency(cases: &[&CaseResult]) -> Plot {
     let lines = own.filter_map(|case| {
         let figures = [Figure::LatencyP50, Figure::LatencyP99, Figure::LatencyP99_9];
         let nines = [50.0_f64, 99.0, 99.9].map(|percent| -(1.0 - percent / 100.0).log10());
-        let points = nines.iter().zip(figures);
-        let points: Vec<_> = points
+        let points: Vec<_> = nines
+            .iter()
+            .zip(figures)
             .filter_map(|(nines, figure)| Some((*nines, figure_of(case, figure)?)))
             .collect();
         (!points.is_empty()).then(|| Line {
@@ -195,8 +196,8 @@ fn draw(plot: &Plot, file: &Path) -> Result<()> {
     root.fill(&WHITE)?;
     let points = || plot.lines.iter().flat_map(|line| &line.points);
     let right = points().map(|point| point.0).fold(0.0, f64::max) * 1.05;
-    let top = points().map(|point| point.1.max).fold(0.0, f64::max) * 1.1;
-    let top = if top > 0.0 { top } else { 1.0 };
+    let highest = points().map(|point| point.1.max).fold(0.0, f64::max) * 1.1;
+    let top = if highest > 0.0 { highest } else { 1.0 };
     let mut chart = ChartBuilder::on(&root)
         .caption(plot.title, ("sans-serif", 18))
         .margin(12)

@@ -1,4 +1,4 @@
-//! What MCR promises to reach, each with the command that measures it and the last figure.
+//! MCR's promises, each with the command that measures it and the last figure.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,17 +13,17 @@ use crate::bench::results::reliability::{Reliability, Row};
 use crate::bench::results::{CaseResult, Trial};
 use crate::bench::run::scenario::Scenario;
 
-/// A load was offered if the generator reached this share of it.
+/// A load counts as offered if the generator reached this share of it.
 const WELL_OFFERED: f64 = 0.97;
 
-/// What a promise is called that is about the same case as the one before it.
+/// The name of a promise about the same case as the one before it.
 pub(super) const SAME: &str = "the same";
 
-/// One promise and what became of it.
+/// One promise and its result.
 pub(super) struct Promise<'a> {
     /// The case.
     pub(super) what: &'static str,
-    /// What is promised of it.
+    /// What is promised for it.
     pub(super) must: &'static str,
     /// How to measure it.
     pub(super) command: String,
@@ -33,11 +33,11 @@ pub(super) struct Promise<'a> {
 
 /// The last figure of a promise.
 pub(super) struct Last<'a> {
-    /// The figure, in words.
+    /// The figure, as text.
     pub(super) figure: String,
-    /// Whether it is what was promised.
+    /// Whether it meets the promise.
     pub(super) is_met: bool,
-    /// The case whose loss it is.
+    /// The case, if the figure is its loss.
     pub(super) loss_of: Option<&'a CaseResult>,
     /// The conditions it was measured under, or the build.
     under: String,
@@ -50,7 +50,7 @@ to the sink. No loss means that no trial lost anything and that the generator of
 of the load.
 ";
 
-/// Draws the table of all promises. Where there are several conditions it tells those of each figure.
+/// Draws the table of all promises. With several conditions it shows those of each figure.
 pub(super) fn table(promises: &[Promise<'_>], are_several: bool) -> String {
     let (head, rule) = if are_several {
         (" measured under |", "---|")
@@ -81,7 +81,7 @@ pub(super) fn table(promises: &[Promise<'_>], are_several: bool) -> String {
     text
 }
 
-/// Judges every promise by what was measured.
+/// Judges every promise by the measured cases.
 pub(super) fn all<'a>(cases: Cases<'a>, reliability: &Reliability) -> Vec<Promise<'a>> {
     let mut all = capacity(cases);
     all.extend(no_loss(cases));
@@ -124,9 +124,9 @@ fn capacity(cases: Cases<'_>) -> Vec<Promise<'_>> {
     let best = |relay| cases.best_rate("bytes=1024,gro=off", relay);
     let (kernel, userspace) = (best("mcr-kernel"), best("mcr-userspace"));
     let (routing, socat, floor) = (best("kernel-routing"), best("socat"), best("floor"));
-    // Relays that collapse under overload are at their best below it.
-    let searched = cases.find(7, "pps=zero loss", "socat").is_some();
-    let note = if searched {
+    // Relays that collapse under overload perform best below it.
+    let is_searched = cases.find(7, "pps=zero loss", "socat").is_some();
+    let note = if is_searched {
         ""
     } else {
         ", under overload only"
@@ -171,7 +171,7 @@ fn capacity(cases: Cases<'_>) -> Vec<Promise<'_>> {
     ]
 }
 
-/// What one figure is of another, `least` being promised.
+/// The ratio of one figure to another, of which `least` is promised.
 fn ratio(
     (what, must, scenario): (&'static str, &'static str, u8),
     (own, other): (&Option<Measured>, &Option<Measured>),
@@ -201,13 +201,13 @@ fn ratio(
     }
 }
 
-/// What is promised of frames as a driver delivers them: case, promise, whose figure in which case, what it is
-/// compared with, and the least ratio.
+/// A promise for frames as a driver delivers them: case, promise, relay and case of the figure, those of the
+/// figure it is compared with, and the least ratio.
 type DriverRow = (&'static str, &'static str, DriverCase, DriverCase, f64);
 type DriverCase = (&'static str, &'static str);
 const ONE: &str = "at XDP, frames as a driver delivers them, 1024 bytes, one stream";
 const MANY: &str = "the same with 64 streams that take turns";
-/// Many rules, of which one has the stream.
+/// Many rules, one of which has the stream.
 const RULES: &str = "rules=10000";
 const DRIVER: [DriverRow; 10] = [
     (
@@ -302,7 +302,7 @@ fn driver(cases: Cases<'_>) -> Vec<Promise<'_>> {
     all
 }
 
-/// Loads of which nothing is lost, each with its scenario and what the case has for parameters.
+/// Loads without loss, each with its scenario and the parameters of its case.
 const NO_LOSS: [(&str, u8, &str); 6] = [
     ("400,000 pps, one stream", 1, "pps=400000"),
     ("9,000,000 packets at 150,000 pps", 2, "packets=9000000"),
@@ -336,7 +336,7 @@ fn no_loss(cases: Cases<'_>) -> Vec<Promise<'_>> {
     promises.collect()
 }
 
-/// How a scenario is measured.
+/// The command that measures a scenario.
 fn command(number: u8) -> String {
     let scenario = Scenario::find(&number.to_string());
     format!(
@@ -345,7 +345,7 @@ fn command(number: u8) -> String {
     )
 }
 
-/// Met only if no trial lost anything, and the generator offered what the promise says.
+/// Met only if no trial lost anything, and the generator offered the promised load.
 fn lost(shown: Shown<'_>) -> Option<Last<'_>> {
     let case = shown.case;
     let offered = case.spread(Trial::offered_pps)?.median;
@@ -375,8 +375,8 @@ fn lost(shown: Shown<'_>) -> Option<Last<'_>> {
 /// The load that a case's parameters name, over all its streams.
 fn wanted_pps(case: &CaseResult) -> Option<f64> {
     let rate: f64 = case.parameters.get("pps")?.parse().ok()?;
-    let streams = case.parameters.get("streams");
-    let streams: f64 = streams.map_or(Ok(1.0), |streams| streams.parse()).ok()?;
+    let parameter = case.parameters.get("streams");
+    let streams: f64 = parameter.map_or(Ok(1.0), |text| text.parse()).ok()?;
     Some(rate * streams)
 }
 

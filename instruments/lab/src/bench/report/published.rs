@@ -7,9 +7,9 @@ use crate::bench::results::CaseResult;
 /// A quoted figure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Published {
-    /// What the reference did.
+    /// The reference's figure.
     pub(super) reference: &'static str,
-    /// What socat did there.
+    /// socat's figure there.
     pub(super) socat: &'static str,
 }
 
@@ -51,7 +51,7 @@ const PUBLISHED: [(u8, &str, &str, &str); 19] = [
     (10, "", "0 % lost of 1,000,000", "100 % lost"),
 ];
 
-/// Finds the quoted figure for a case; one without parameters is of its whole scenario.
+/// The quoted figure for a case; one without parameters is for its whole scenario.
 pub(super) fn find(case: &CaseResult) -> Option<Published> {
     let mut published = PUBLISHED.into_iter();
     let (.., reference, socat) = published.find(|(of, wanted, ..)| case.is_of(*of, wanted))?;

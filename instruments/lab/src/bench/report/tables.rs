@@ -11,7 +11,7 @@ use crate::bench::results::number::number;
 use crate::bench::results::{CaseResult, Spread, Trial};
 use crate::bench::run::scenario::Scenario;
 
-/// Writes a scenario's heading and what it does, Markdown.
+/// Writes a scenario's heading and description, Markdown.
 pub(super) fn heading(scenario: &Scenario) -> String {
     let Scenario {
         number,
@@ -25,7 +25,7 @@ pub(super) fn heading(scenario: &Scenario) -> String {
 /// Writes the tables of a scenario's main figures, Markdown.
 pub(super) fn figures(scenario: u8, cases: &[&CaseResult]) -> String {
     let figures = main_figures(scenario);
-    // What was published is one figure of these two: it stands beside the first.
+    // The published figures are of one of these two: they are shown beside the first.
     let beside = figures
         .iter()
         .find(|figure| matches!(figure, Figure::Loss | Figure::Delivered));
@@ -76,8 +76,7 @@ const fn main_figures(scenario: u8) -> &'static [Figure] {
     }
 }
 
-/// Rows are cases, columns relays; then the ratios to the peers and, if it `quotes` them, the published
-/// figures.
+/// Rows are cases, columns relays; then the ratios to the peers and, with `quotes`, the published figures.
 fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
     let relays = in_order(cases.iter().map(|case| case.relay.clone()));
     let rows = in_order(cases.iter().map(|case| case.parameters_text()));
@@ -95,7 +94,7 @@ fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
     head.extend(relays.iter().cloned());
     head.extend(peers.iter().map(|peer| format!("ratio to {peer}")));
     let mut lines = Vec::new();
-    let mut quoted = false;
+    let mut has_quotes = false;
     for row in &rows {
         if relays.iter().all(|relay| spread(row, relay).is_none()) {
             continue;
@@ -122,9 +121,10 @@ fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
             format!("{kernel} / {userspace}")
         }));
         let case = cases.iter().find(|case| case.parameters_text() == *row);
-        let quote = case.and_then(|case| published::find(case));
-        let quote = quote.filter(|_| quotes);
-        quoted |= quote.is_some();
+        let quote = case
+            .filter(|_| quotes)
+            .and_then(|case| published::find(case));
+        has_quotes |= quote.is_some();
         line.push(quote.map_or("-".into(), |quote| quote.reference.to_owned()));
         line.push(quote.map_or("-".into(), |quote| quote.socat.to_owned()));
         lines.push(line);
@@ -132,7 +132,7 @@ fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    if quoted {
+    if has_quotes {
         head.extend(["published: reference".into(), "published: socat".into()]);
     } else {
         for line in &mut lines {
@@ -151,11 +151,13 @@ fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
     )
 }
 
-/// `most` trials go without saying.
+/// One cell; its number of trials is shown if that is below `most`.
 fn cell(case: &CaseResult, figure: Figure, most: usize) -> String {
     let Some(spread) = figure_of(case, figure) else {
-        let failed = case.skipped.is_some();
-        return if failed { "not measured" } else { "-" }.into();
+        return match case.skipped {
+            Some(_) => "not measured".into(),
+            None => "-".into(),
+        };
     };
     let Spread { min, median, max } = spread;
     let mut text = number(median);
@@ -215,44 +217,44 @@ fn detail(case: &CaseResult) -> Vec<String> {
     ]
 }
 
-/// Which core paid: the medians of their busy seconds, core 0 first.
+/// The load of each core: the medians of their busy seconds, core 0 first.
 fn busy(case: &CaseResult) -> String {
     if case.trials.is_empty() {
         return "-".into();
     }
-    let cores = case
+    let core_counts = case
         .trials
         .iter()
         .map(|trial| trial.cost.busy_seconds.len());
-    let cores = (0..cores.max().unwrap_or(0)).map(|core| {
+    let medians = (0..core_counts.max().unwrap_or(0)).map(|core| {
         let busy = |trial: &Trial| trial.cost.busy_seconds.get(core).copied().unwrap_or(0.0);
         let spread = case.spread(busy);
         spread.map_or("-".into(), |spread| format!("{:.2}", spread.median))
     });
-    cores.collect::<Vec<_>>().join(" + ")
+    medians.collect::<Vec<_>>().join(" + ")
 }
 
-/// What the hypervisor took from all cores while there was work.
+/// The time that the hypervisor took from all cores while there was work.
 fn stolen(case: &CaseResult) -> String {
     let costs = case.trials.iter().map(|trial| &trial.cost.stolen_seconds);
-    let known: Vec<f64> = costs.flatten().copied().collect();
-    if known.is_empty() {
+    let seconds: Vec<f64> = costs.flatten().copied().collect();
+    if seconds.is_empty() {
         return "-".into();
     }
-    format!("{:.2}", known.iter().sum::<f64>())
+    format!("{:.2}", seconds.iter().sum::<f64>())
 }
 
-/// Adds up the drops of all trials by place, and says what remains unexplained.
+/// Adds up the drops of all trials by their location, and shows what remains unexplained.
 pub(super) fn whereabouts(case: &CaseResult) -> String {
     if let Some(reason) = &case.skipped {
         return reason.replace(['\n', '|'], " ");
     }
-    let mut places: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut drops_at: BTreeMap<&str, u64> = BTreeMap::new();
     for drops in case.trials.iter().flat_map(|trial| &trial.drops) {
-        *places.entry(&drops.at).or_default() += drops.copies;
+        *drops_at.entry(&drops.at).or_default() += drops.copies;
     }
     let unexplained: i64 = case.trials.iter().map(Trial::unexplained).sum();
-    let mut parts: Vec<String> = places
+    let mut parts: Vec<String> = drops_at
         .iter()
         .map(|(at, copies)| format!("{at} {}", number(*copies as f64)))
         .collect();

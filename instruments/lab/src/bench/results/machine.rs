@@ -44,8 +44,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Names what differs between two machines so that figures of the one cannot stand beside those
-    /// of the other: hardware, kernel, revision.
+    /// Names the differences that make figures of two machines incomparable: hardware, kernel, revision.
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         let pairs = [
             ("processor", self.cpu == other.cpu),
@@ -61,7 +60,7 @@ impl Machine {
         different.map(|(name, _)| *name).collect()
     }
 
-    /// Looks at this machine.
+    /// Describes this machine.
     pub fn describe() -> Self {
         let cpus = CpuInfo::current().ok();
         let model = cpus.as_ref().and_then(|cpus| cpus.model_name(0));
@@ -114,7 +113,7 @@ fn version() -> String {
 /// Reads the revision of the source tree that this process was started in, if it was in one.
 pub fn revision() -> Option<String> {
     let revision = output("git", &["rev-parse", "--short=12", "HEAD"])?;
-    // A report of an earlier part of the run changes nothing that is measured.
+    // A report of an earlier part of the run does not affect measurements.
     let relevant = ["--", ":/", ":/!BENCHMARKS.md", ":/!docs/bench"];
     let status = ["status", "--porcelain", "--untracked-files=no"];
     let changed = output("git", &[&status[..], &relevant].concat())?;

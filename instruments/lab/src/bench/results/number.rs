@@ -1,6 +1,6 @@
-//! How the bench writes numbers, for people.
+//! Formats the bench's numbers for people.
 
-/// Writes a number as people read it: thousands apart, few digits behind the point.
+/// Formats a number for people: thousands separated, few digits after the point.
 pub fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".into();

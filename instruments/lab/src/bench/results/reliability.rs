@@ -1,5 +1,5 @@
-//! What faults cost: packets lost while something is killed, restarted or replaced. The figures
-//! come from a run of its own and are shown, not measured, here.
+//! The cost of faults: packets lost while something is killed, restarted or replaced. The figures come
+//! from a separate run and are shown, not measured, here.
 
 use std::fmt::Write;
 use std::fs;
@@ -13,7 +13,7 @@ use super::number::number;
 /// Results of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reliability {
-    /// Every fault with every relay it was tried on.
+    /// Every fault with every relay it was tested on.
     pub reliability: Vec<Row>,
 }
 
@@ -30,7 +30,7 @@ pub struct Row {
     pub offered: u64,
     /// Of these, those that did not arrive.
     pub lost: u64,
-    /// What else is to be known.
+    /// Further remarks.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
     /// Revision of the source tree that it was measured in.
@@ -39,7 +39,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// What was measured, as far as it was recorded.
+    /// The measured build, as far as it was recorded.
     pub fn build(&self) -> &str {
         self.revision.as_deref().unwrap_or("not recorded")
     }
@@ -49,7 +49,7 @@ impl Reliability {
     /// Reads the results of a run.
     ///
     /// # Errors
-    /// When the file is not there or not of this shape.
+    /// When the file does not exist or has another format.
     pub fn read(file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         serde_json::from_str(&text).with_context(|| file.display().to_string())
@@ -60,7 +60,7 @@ impl Reliability {
         if self.reliability.is_empty() {
             return String::new();
         }
-        // Rows of before there was such a field.
+        // Older rows lack this field.
         let are_dated = self.reliability.iter().any(|row| row.revision.is_some());
         let (head, rule) = if are_dated {
             (" build |", "---|")

@@ -3,7 +3,7 @@
 use super::relay::{Relay, Tools};
 use super::shape::{Load, Shape};
 
-/// Trials of a case that a promise stands on, where nothing else is said.
+/// Default trials of a case that a promise depends on.
 pub(super) const TRIALS: u32 = 5;
 /// The same in a quick run.
 const QUICK_TRIALS: u32 = 3;
@@ -19,7 +19,7 @@ pub struct Options {
     pub seconds: f64,
     /// A subset for a few minutes: fewer points, shorter trials.
     pub quick: bool,
-    /// Only the cases that a promise stands on.
+    /// Only the cases that a promise depends on.
     pub promises: bool,
     /// The relays to compare.
     pub relays: Vec<Relay>,
@@ -31,7 +31,7 @@ pub struct Options {
     pub packets: Option<u64>,
     /// Bytes of payload instead of 1024, where the size is not part of the scenario.
     pub size: Option<usize>,
-    /// What relays need.
+    /// Settings of relays.
     pub tools: Tools,
 }
 
@@ -42,18 +42,18 @@ pub struct Case {
     pub scenario: u8,
     /// What is varied, for the report.
     pub parameters: Vec<(&'static str, String)>,
-    /// What it is measured on. Cases of one shape in a row share beds and relays.
+    /// What it is measured on. Consecutive cases of one shape share beds and relays.
     pub shape: Shape,
     /// The offered load; for [`Offer::Share`] without its rate, for [`Offer::ZeroLoss`] with the
     /// highest one.
     pub load: Load,
     /// How it is offered.
     pub offer: Offer,
-    /// Every trial starts the relay anew, on a new bed: what it takes to start is a figure.
+    /// Every trial starts the relay on a new bed: the cost of starting is a figure.
     pub fresh: bool,
     /// Trials planned for MCR and for its peers.
     pub trials: (u32, u32),
-    /// The same where a promise stands on the case, instead; `None` if none does.
+    /// Replaces `trials` where a promise depends on the case; `None` if none does.
     pub promised: Option<(u32, u32)>,
     /// Which relays.
     pub relays: Vec<Relay>,
@@ -63,13 +63,13 @@ impl Case {
     /// How many trials a relay gets.
     pub fn trials(&self, relay: &Relay, options: &Options) -> u32 {
         let (own, peers) = self.promised.unwrap_or(self.trials);
-        let planned = if relay.is_own() { own } else { peers };
-        let planned = if options.quick {
-            planned.min(QUICK_TRIALS)
+        let most = if options.quick {
+            QUICK_TRIALS
         } else {
-            planned
+            u32::MAX
         };
-        options.trials.unwrap_or(planned)
+        let planned = if relay.is_own() { own } else { peers };
+        options.trials.unwrap_or(planned.min(most))
     }
 }
 
@@ -80,6 +80,6 @@ pub enum Offer {
     Once,
     /// At many rates, to find the highest without loss; later cases may use it as the capacity.
     ZeroLoss,
-    /// At this share of the capacity that a search found for the same relay.
+    /// At this share of the same relay's capacity by a search.
     Share(f64),
 }

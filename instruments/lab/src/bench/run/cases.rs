@@ -1,6 +1,6 @@
-//! The cases of each scenario. Rates, counts and sizes are those of the published figures; numbers
-//! of trials are such that what a promise stands on is seen often and all scenarios fit into
-//! three quarters of an hour. Cases that share a bed stand together.
+//! The cases of each scenario. Rates, counts and sizes are those of the published figures; numbers of
+//! trials are chosen so that the cases of promises are measured often and all scenarios fit into three
+//! quarters of an hour. Cases that share a bed are adjacent.
 
 use super::bed::BedKind;
 use super::case::{Case, Offer, Options, TRIALS};
@@ -9,18 +9,18 @@ use super::relay::Relay;
 use super::shape::{Load, Measure, Shape};
 
 const SIZE: usize = 1024;
-/// Above what any relay here forwards: the generator then goes as fast as it can.
+/// More than any relay here forwards: the generator then sends as fast as it can.
 const HIGHEST_PPS: f64 = 1_500_000.0;
 /// The same at XDP.
 const HIGHEST_AT_XDP_PPS: f64 = 2_000_000.0;
 /// Rules of the largest table.
 const MANY_RULES: u16 = 10_000;
-/// Trials of a promise's case that is long.
+/// Trials of a long case of a promise.
 const FEW_TRIALS: u32 = 3;
-/// Trials of a case that no promise stands on, of MCR and of its peers.
+/// Trials of a case that no promise depends on, of MCR and of its peers.
 const OTHER_TRIALS: (u32, u32) = (2, 1);
 
-/// LAB.md's bed as it is mostly used: single packets in, single packets out.
+/// LAB.md's bed in its usual form: single packets in, single packets out.
 const ONE_CORE: BedKind = BedKind::OneCore {
     gro: false,
     segment: false,
@@ -85,7 +85,7 @@ impl Case {
         self.with("pps", "max")
     }
 
-    /// A promise stands on it, with this many trials at least.
+    /// A promise depends on it, with at least this many trials.
     fn promised(mut self, own: u32, peers: u32) -> Self {
         self.promised = Some((own, peers));
         self
@@ -128,14 +128,14 @@ pub(super) fn one_stream(options: &Options) -> Vec<Case> {
         (200_000.0, 1_000_000),
         (400_000.0, 1_000_000),
     ];
-    let points = &points[if options.quick { 2 } else { 0 }..];
-    let points = points.iter().map(|(rate, packets)| {
+    let skipped = if options.quick { 2 } else { 0 };
+    let cases = points.iter().skip(skipped).map(|(rate, packets)| {
         case(options, 1, BedKind::Chain)
             .rate(*rate)
             .count(if options.quick { 400_000 } else { *packets })
             .promised_if(*rate >= 400_000.0, TRIALS, TRIALS)
     });
-    points.collect()
+    cases.collect()
 }
 
 pub(super) fn long_run(options: &Options) -> Vec<Case> {
@@ -154,7 +154,7 @@ pub(super) fn streams(options: &Options) -> Vec<Case> {
     let streams: &[u16] = match (&options.streams[..], options.quick) {
         ([], false) => &[1, 2, 5, 10, 20, 50, 100, 150],
         ([], true) => &[150],
-        (asked, _) => asked,
+        (requested, _) => requested,
     };
     let rates = match (options.rate_pps, options.quick) {
         (Some(rate), _) => vec![rate],
@@ -297,7 +297,7 @@ pub(super) fn latency(options: &Options) -> Vec<Case> {
     let received = || case(options, 8, BedKind::Chain).received();
     let mut cases: Vec<_> = rates.iter().map(|rate| received().rate(*rate)).collect();
     if !options.quick {
-        // One search: it only says where the shares of capacity lie.
+        // One search: it only determines the shares of capacity.
         cases.push(received().zero_loss().promised(1, 1));
         for percent in [10, 50, 90] {
             let mut share = received().with("pps", format!("{percent} % of zero loss"));
@@ -318,7 +318,7 @@ pub(super) fn scale(options: &Options) -> Vec<Case> {
     };
     let points = rules.iter().map(|rules| {
         let mut case = case(options, 9, ONE_CORE).with("rules", rules).fresh();
-        // The same traffic each time: what changes is the size of the table alone.
+        // The same traffic each time: only the size of the table changes.
         case.shape.plan.streams = *rules;
         // A thousand processes take most of a minute to start.
         case.at_full_speed()
@@ -336,7 +336,7 @@ pub(super) fn driver(options: &Options) -> Vec<Case> {
             .with("bytes", size)
             .with("gro", if gro { "on" } else { "off" });
         case.load.size = size;
-        // What is named stays as it is named.
+        // An explicit list of relays stays unchanged.
         if case.relays.starts_with(&Relay::ALL) {
             case.relays
                 .retain(|relay| !matches!(relay, Relay::Userspace | Relay::Socat));
@@ -346,8 +346,8 @@ pub(super) fn driver(options: &Options) -> Vec<Case> {
         case
     };
     let promised = [(SIZE, 1), (SIZE, 64), (64, 1), (256, 1), (SIZE, 1000)];
-    let promised = &promised[..if options.quick { 1 } else { promised.len() }];
-    let mut cases: Vec<_> = promised
+    let most = if options.quick { 1 } else { promised.len() };
+    let mut cases: Vec<_> = promised[..most]
         .iter()
         .map(|(size, streams)| point(*size, *streams, 1, false).promised(TRIALS, TRIALS))
         .collect();
@@ -363,7 +363,7 @@ pub(super) fn driver(options: &Options) -> Vec<Case> {
     let mut half = point(SIZE, 1, 1, false).with("pps", "50 % of zero loss");
     half.offer = Offer::Share(0.5);
     cases.extend([search.promised(1, 1), half.promised(TRIALS, TRIALS)]);
-    // One stream, the first rule's: what changes is the size of the table alone.
+    // One stream, the first rule's: only the size of the table changes.
     let mut many = point(SIZE, 1, 1, false).with("rules", MANY_RULES);
     many.shape.plan.streams = MANY_RULES;
     many.relays

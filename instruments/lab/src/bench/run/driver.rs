@@ -25,7 +25,7 @@ pub(super) fn sink(bed: &Bed, at_xdp: bool) -> Result<Sink> {
     namespace.run(|| Ok(Sink::open(index, at_xdp)?))
 }
 
-/// Has the bare redirect stand at the relay's input as long as what is returned.
+/// Attaches the bare redirect at the relay's input until the returned link is dropped.
 pub(super) fn redirect(bed: &Bed) -> Result<OwnedFd> {
     let relay = &bed.relays[0];
     let index = link::index((relay, "veth1"))?;
@@ -34,12 +34,12 @@ pub(super) fn redirect(bed: &Bed) -> Result<OwnedFd> {
 
 /// Offers a load from the generator's core.
 pub(super) fn send(bed: &Bed, shape: Shape, load: Load) -> Result<SendReport> {
-    let is_able = shape.plan.family == Family::V4 && shape.streams <= STREAMS;
-    ensure!(is_able, "the driver bed has IPv4 and {STREAMS} streams");
+    let is_valid = shape.plan.family == Family::V4 && shape.streams <= STREAMS;
+    ensure!(is_valid, "the driver bed has IPv4 and {STREAMS} streams");
     let index = link::index((&bed.sender, "veth0"))?;
     let source = SocketAddr::new(bed.source(Family::V4), SOURCE_PORT);
-    let groups = (1..=shape.streams).map(|stream| shape.plan.input(stream));
-    let groups: Vec<_> = groups
+    let groups: Vec<_> = (1..=shape.streams)
+        .map(|stream| shape.plan.input(stream))
         .map(|to| SocketAddr::new(to.group, to.port))
         .collect();
     bed.sender.run(|| {

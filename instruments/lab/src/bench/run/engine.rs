@@ -1,6 +1,6 @@
-//! Runs cases: relays in turn within each trial, so that drift of the machine meets all of them
-//! alike. Relays of cases of one shape stay where they are from trial to trial, idle while it is
-//! another one's turn.
+//! Runs cases: relays in turn within each trial, so that drift of the machine affects all of them
+//! equally. Relays of cases of one shape stay on their beds from trial to trial, idle during the others'
+//! turns.
 
 mod pool;
 
@@ -19,39 +19,39 @@ use crate::bench::results::machine::Machine;
 use crate::bench::results::{CaseResult, Results, Trial};
 use crate::guard::Guard;
 
-/// Seconds of full load that nobody counts, before the first one that counts.
+/// Seconds of full load that are not counted, before the first load that is.
 const WARM_UP_SECONDS: f64 = 0.3;
 
-/// What a run tells while it goes on.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// Trials done.
     pub done: usize,
     /// Trials in all.
     pub total: usize,
-    /// Seconds that are left, as estimated and corrected by what the run took so far.
+    /// Remaining seconds, as estimated and corrected by the run's pace so far.
     pub seconds_left: f64,
     /// The trial that starts now.
     pub now: &'a str,
 }
 
-/// Looks on while a run goes on.
+/// Observes a run.
 pub trait Watch {
-    /// Is called before every trial.
+    /// Called before every trial.
     ///
     /// # Errors
     /// To end the run.
     fn trial(&mut self, progress: Progress<'_>) -> Result<()>;
 
-    /// Is called after every case with all results so far, and when the run ends early.
+    /// Called after every case with all results so far, and when the run ends early.
     ///
     /// # Errors
     /// To end the run.
     fn keep(&mut self, results: &Results) -> Result<()>;
 }
 
-/// Lists the cases that a run has, in the order they run: those that a promise stands on first, so
-/// that a run which has to end early has them.
+/// Lists the cases of a run, in the order they run: those that a promise depends on first, so that a run
+/// which ends early has them.
 pub fn cases(options: &Options) -> Vec<Case> {
     let chosen = SCENARIOS
         .iter()
@@ -63,15 +63,15 @@ pub fn cases(options: &Options) -> Vec<Case> {
     cases
 }
 
-/// Runs scenarios and returns every trial. A relay that fails in a case is recorded there with
-/// its error and stops nothing else.
+/// Runs scenarios and returns every trial. A relay that fails in a case is recorded there with its error
+/// and does not stop the others.
 ///
 /// # Errors
 /// Those of `watch`, and when the guard does not start.
 pub fn run(options: &Options, command: &str, watch: &mut dyn Watch) -> Result<Results> {
     let cases = cases(options);
     let estimate = Estimate::of(&cases, options);
-    // Before the machine is described: the report says what was in force.
+    // Before the machine is described: the report shows the setting in force.
     let _guard = Guard::start_with_backlog()?;
     let mut run = Run {
         options,
@@ -104,7 +104,7 @@ struct Run<'a> {
     done_seconds: f64,
     estimate: Estimate,
     start: Instant,
-    /// Zero-loss rates that searches found, by relay.
+    /// Zero-loss rates of searches, by relay.
     capacities: BTreeMap<String, f64>,
     pool: Pool,
     results: Results,
@@ -153,10 +153,10 @@ impl Run<'_> {
     }
 
     fn announce(&mut self, case: &Case, relay: &Relay) -> Result<()> {
-        let gone = self.start.elapsed().as_secs_f64();
-        // Until some of it is done the estimate has nothing to be corrected by.
+        let elapsed = self.start.elapsed().as_secs_f64();
+        // The estimate is corrected only once a part of the run is done.
         let pace = if self.done_seconds > 20.0 {
-            gone / self.done_seconds
+            elapsed / self.done_seconds
         } else {
             1.0
         };
@@ -168,7 +168,7 @@ impl Run<'_> {
         })
     }
 
-    /// Runs one trial; `first` is where the case's results begin.
+    /// Runs one trial; `first` is the index of the case's first result.
     fn trial(&mut self, case: &Case, relay: &Relay, first: usize) -> Result<Trial> {
         let tools = &self.options.tools;
         if case.fresh {
@@ -176,10 +176,12 @@ impl Run<'_> {
             let mut stage = Stage::prepare(relay, case.shape, tools)?;
             return attempt(case, &mut stage, &self.capacities);
         }
-        let able = case.relays.iter().zip(&self.results.cases[first..]);
-        let able = able.filter(|(_, result)| result.skipped.is_none());
-        let able: Vec<&Relay> = able.map(|(relay, _)| relay).collect();
-        let stage = self.pool.stage(relay, case.shape, &able, tools)?;
+        let results = case.relays.iter().zip(&self.results.cases[first..]);
+        let measured: Vec<&Relay> = results
+            .filter(|(_, result)| result.skipped.is_none())
+            .map(|(relay, _)| relay)
+            .collect();
+        let stage = self.pool.stage(relay, case.shape, &measured, tools)?;
         let outcome = attempt(case, stage, &self.capacities);
         if outcome.is_err() {
             self.pool.discard(relay);
@@ -197,15 +199,16 @@ fn attempt(case: &Case, stage: &mut Stage, capacities: &BTreeMap<String, f64>) -
     match case.offer {
         Offer::Once => stage.offer(load),
         Offer::Share(share) => {
-            let capacity = capacities.get(&stage.relay().to_string());
-            let capacity = capacity.filter(|rate| **rate > 0.0);
-            let capacity = capacity.context("its zero-loss rate is not known")?;
+            let capacity = capacities
+                .get(&stage.relay().to_string())
+                .filter(|rate| **rate > 0.0)
+                .context("its zero-loss rate is not known")?;
             let rate_pps = Some(capacity * share);
             stage.offer(Load { rate_pps, ..load })
         }
         Offer::ZeroLoss => {
             let highest = load.rate_pps.context("a search needs a highest rate")?;
-            let found = search::zero_loss(highest, load.seconds, |rate, seconds| {
+            let result = search::zero_loss(highest, load.seconds, |rate, seconds| {
                 let rate_pps = Some(rate);
                 stage.offer(Load {
                     rate_pps,
@@ -213,7 +216,7 @@ fn attempt(case: &Case, stage: &mut Stage, capacities: &BTreeMap<String, f64>) -
                     ..load
                 })
             })?;
-            Ok(Trial::found(found))
+            Ok(Trial::of_search(result))
         }
     }
 }

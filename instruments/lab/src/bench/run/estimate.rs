@@ -1,4 +1,4 @@
-//! How long a run will take, before it starts: what its loads last, and what goes with each trial.
+//! Estimates a run's duration before it starts: its loads, and the overhead of each trial.
 
 use traffic::search;
 
@@ -9,16 +9,16 @@ use super::shape::Measure;
 const STAGES: f64 = 5.0;
 /// Seconds to make and take down one stage for a single trial.
 const FRESH: f64 = 3.0;
-/// Seconds that one stream more takes there, over all relays.
+/// Seconds that each stream adds there, over all relays.
 const FRESH_STREAM: f64 = 0.0006;
 /// Trials of a search before the one that confirms.
 const PROBES: f64 = 20.0;
-/// Seconds that go with an offered load: generator, counters, the wait for late arrivals.
+/// Overhead of an offered load in seconds: generator, counters, the wait for late arrivals.
 const AROUND: f64 = 0.25;
 /// The same for `mcr receive`.
 const RECEIVER: f64 = 0.2;
 
-/// What a run will take.
+/// The estimate of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Estimate {
     /// Scenario, trials, seconds.
@@ -32,11 +32,11 @@ impl Estimate {
         let mut last = None;
         for case in cases {
             let plan = case.shape.plan;
-            let able = case.relays.iter().filter(|relay| {
+            let supported = case.relays.iter().filter(|relay| {
                 let bed = relay.bed_for(case.shape.bed, plan);
                 relay.cannot(bed, plan).is_none()
             });
-            let trials = able.map(|relay| case.trials(relay, options) as usize);
+            let trials = supported.map(|relay| case.trials(relay, options) as usize);
             let all = case
                 .relays
                 .iter()
@@ -55,9 +55,9 @@ impl Estimate {
     fn add(&mut self, scenario: u8, trials: usize, seconds: f64) {
         let mut all = self.scenarios.iter_mut();
         match all.find(|(number, ..)| *number == scenario) {
-            Some(have) => {
-                have.1 += trials;
-                have.2 += seconds;
+            Some(entry) => {
+                entry.1 += trials;
+                entry.2 += seconds;
             }
             None => self.scenarios.push((scenario, trials, seconds)),
         }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plans_keep_to_their_time() {
+    fn the_plans_stay_within_their_time() {
         let full = minutes(Options::default());
         let promises = minutes(Options {
             promises: true,

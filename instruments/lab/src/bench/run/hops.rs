@@ -1,4 +1,5 @@
-//! Where packets can vanish between generator and sink, read before and after a trial.
+//! Counters of every point where packets can be dropped between generator and sink, read before and after a
+//! trial.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use traffic::wire::host::Counters;
 
 use super::bed::{Bed, Wire};
 use crate::bench::results::Drops;
-use crate::link::{self, Statistics};
+use crate::link::{self, End, Statistics};
 
 /// Counters of every wire of a bed and of the kernel's per-core queues.
 #[derive(Clone, Debug)]
@@ -16,7 +17,7 @@ pub struct Hops {
     backlog_dropped: u64,
 }
 
-/// What the ends of one wire counted.
+/// The counts of one wire's ends.
 #[derive(Clone, Debug)]
 struct Ends {
     name: String,
@@ -24,13 +25,13 @@ struct Ends {
     statistics: Vec<Statistics>,
 }
 
-/// What a drop costs, and which drops the relay knows of itself.
+/// The cost of a drop, and the drops that the relay itself counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Relayed {
     /// Copies that the relay makes of a datagram.
     pub copies: u64,
-    /// Copies that the relay counted as dropped. A device that refuses a copy says so to the relay
-    /// and counts it as well.
+    /// Copies that the relay counted as dropped. A device that refuses a copy reports that to the relay and
+    /// counts it as well.
     pub refused: u64,
 }
 
@@ -38,7 +39,7 @@ impl Hops {
     /// Reads them all.
     ///
     /// # Errors
-    /// When a link is gone.
+    /// When a link does not exist.
     pub fn read(bed: &Bed) -> Result<Self> {
         let wires = bed.wires().into_iter().map(|wire| Ends::read(&wire));
         Ok(Self {
@@ -50,15 +51,15 @@ impl Hops {
     /// Lists what was dropped since `before`, every drop once, in copies.
     pub fn drops_since(&self, before: &Self, relayed: Relayed) -> Vec<Drops> {
         let mut drops = Vec::new();
-        let mut known = relayed.refused;
+        let mut unattributed = relayed.refused;
         // A full queue between two cores is the machine's, but the wire before it counts it too.
         let mut elsewhere = self.backlog_dropped - before.backlog_dropped;
         for (now, then) in self.wires.iter().zip(&before.wires) {
             let dropped = now.dropped_since(then);
             elsewhere = elsewhere.saturating_sub(dropped);
             let copies = if now.behind_relay {
-                let refused = dropped.min(known);
-                known -= refused;
+                let refused = dropped.min(unattributed);
+                unattributed -= refused;
                 dropped - refused
             } else {
                 dropped * relayed.copies
@@ -76,11 +77,11 @@ impl Hops {
 
 impl Ends {
     fn read(wire: &Wire<'_>) -> Result<Self> {
-        let names = wire.ends.iter().map(|(namespace, name)| {
+        let name = |(namespace, name): &End<'_>| {
             let role = namespace.name().rsplit('-').next().unwrap_or_default();
             format!("{role} {name}")
-        });
-        let names: Vec<String> = names.collect();
+        };
+        let names: Vec<String> = wire.ends.iter().map(name).collect();
         let statistics = wire.ends.iter().map(|end| link::statistics(*end));
         Ok(Self {
             name: names.join(" to "),
@@ -89,8 +90,8 @@ impl Ends {
         })
     }
 
-    /// Datagrams that did not pass: where the receiving end cannot take one, both ends count it, or
-    /// the sending one alone.
+    /// Datagrams that did not pass: one that the receiving end cannot accept is counted by both ends, or
+    /// only by the sending one.
     fn dropped_since(&self, before: &Self) -> u64 {
         let ends = self.statistics.iter().zip(&before.statistics);
         let dropped = ends.map(|(now, then)| {
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_backlog_counted_was_dropped_elsewhere() {
+    fn drops_of_the_backlog_alone_are_listed_as_elsewhere() {
         let now = chain([(0, 3), (0, 0)], [(0, 0); 2], 10);
         let relayed = Relayed {
             copies: 1,

@@ -1,5 +1,5 @@
-//! What a bench needs of the host, checked before it starts: a run of half an hour must not find
-//! out in its middle.
+//! The bench's requirements of the host, checked before it starts: a run of half an hour must not fail
+//! in the middle.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::relay::Relay;
 
-/// Programs that make beds and count at sinks, each with its Debian package.
+/// Programs that set up beds and count at sinks, each with its Debian package.
 const BEDS: [(&str, &str); 5] = [
     ("ip", "iproute2"),
     ("bridge", "iproute2"),
@@ -18,7 +18,7 @@ const BEDS: [(&str, &str); 5] = [
     ("taskset", "util-linux"),
 ];
 
-/// Looks for the programs of the beds and of the relays, and at the scripts of other relays.
+/// Checks the programs of the beds and of the relays, and the scripts of other relays.
 ///
 /// # Errors
 /// The first thing that is missing, with the remedy.
@@ -61,8 +61,9 @@ fn check_script(name: &str, program: &Path) -> Result<()> {
             program.display()
         );
     }
-    let metadata = program.metadata();
-    let metadata = metadata.with_context(|| format!("relay {name}: {}", program.display()))?;
+    let metadata = program
+        .metadata()
+        .with_context(|| format!("relay {name}: {}", program.display()))?;
     ensure!(
         metadata.is_file() && metadata.permissions().mode() & 0o111 != 0,
         "relay {name}: {} is not a program: chmod +x makes a script one",

@@ -1,6 +1,6 @@
-//! Which streams go where: the numbering that the published figures use, with fan-out.
+//! The addresses of streams: the numbering that the published figures use, with fan-out.
 //!
-//! Stream N (from 1) comes in as 239.1.X.Y port 5000 + N and leaves as 239.10.X.Y port 6000 + N,
+//! Stream N (from 1) arrives as 239.1.X.Y port 5000 + N and leaves as 239.10.X.Y port 6000 + N,
 //! where Y runs from 1 to 254; copy K of a fan-out leaves as 239.(10 + K).X.Y. Over IPv6 the groups
 //! are ff15::1:X:Y and ff15::(10 + K):X:Y.
 
@@ -25,7 +25,7 @@ pub struct Plan {
     pub streams: u16,
     /// Copies of each stream, 1 to 200.
     pub outputs: u16,
-    /// What they run over.
+    /// Their address family.
     pub family: Family,
 }
 
@@ -50,15 +50,15 @@ impl Address {
 
     /// The address of the same stream this many relays further on in a row.
     #[must_use]
-    pub fn after(self, places: usize) -> Self {
+    pub fn after(self, relays: usize) -> Self {
         let group = match self.group {
             IpAddr::V4(group) => {
                 let [first, second, third, fourth] = group.octets();
-                Ipv4Addr::new(first, second + places as u8, third, fourth).into()
+                Ipv4Addr::new(first, second + relays as u8, third, fourth).into()
             }
             IpAddr::V6(group) => {
                 let mut parts = group.segments();
-                parts[5] += places as u16;
+                parts[5] += relays as u16;
                 Ipv6Addr::from(parts).into()
             }
         };
@@ -72,12 +72,12 @@ impl Plan {
         1..=self.streams
     }
 
-    /// Where a stream comes in.
+    /// Where a stream arrives.
     pub fn input(self, stream: u16) -> Address {
         self.address(1, stream, 5000)
     }
 
-    /// Where the copies of a stream go.
+    /// Where the copies of a stream are sent.
     pub fn outputs(self, stream: u16) -> impl Iterator<Item = Address> {
         let copies = (0..self.outputs).map(|copy| 10 + copy);
         copies.map(move |second| self.address(second, stream, 6000))

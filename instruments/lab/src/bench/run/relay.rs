@@ -1,5 +1,4 @@
-//! The relays that are compared: MCR on either path, its peers, the floor of the bed, and any other
-//! by a script.
+//! The compared relays: MCR on either path, its peers, the floor of the bed, and any other by a script.
 
 mod mcr;
 mod peers;
@@ -36,7 +35,7 @@ pub enum Relay {
     Redirect,
     /// `NAME=SCRIPT`, see [`script`].
     Script {
-        /// What the report calls it.
+        /// Its name in the report.
         name: String,
         /// The program to start and stop it with.
         program: PathBuf,
@@ -63,17 +62,17 @@ impl Relay {
                 program: PathBuf::from(program),
             });
         }
-        let mut known = Self::ALL
+        let mut relays = Self::ALL
             .into_iter()
             .chain([Self::Floor, Self::Xdp, Self::Redirect]);
-        let names: Vec<String> = known.clone().map(|relay| relay.to_string()).collect();
-        match known.find(|relay| relay.to_string() == text) {
+        let names: Vec<String> = relays.clone().map(|relay| relay.to_string()).collect();
+        match relays.find(|relay| relay.to_string() == text) {
             Some(relay) => Ok(relay),
             None => bail!("no relay {text} (have: {}, NAME=SCRIPT)", names.join(", ")),
         }
     }
 
-    /// Says why this relay cannot carry a plan, if it cannot.
+    /// Why this relay cannot carry a plan, if it cannot.
     pub fn cannot(&self, bed: BedKind, plan: Plan) -> Option<String> {
         match self {
             Self::KernelRouting if plan.outputs > 31 => {
@@ -109,8 +108,8 @@ impl Relay {
         }
     }
 
-    /// Starts the relay on every relay place of a bed. It relays once this returns, up to a moment
-    /// that the caller has to wait for.
+    /// Starts the relay in every relay namespace of a bed. It relays shortly after this returns; the caller
+    /// has to wait for that.
     ///
     /// # Errors
     /// When it does not start.
@@ -130,17 +129,17 @@ impl Relay {
         }
     }
 
-    /// Says whether this is MCR.
+    /// Returns whether this is MCR.
     pub const fn is_own(&self) -> bool {
         matches!(self, Self::Kernel | Self::Xdp | Self::Userspace)
     }
 
-    /// Says whether what it sends comes to the sink without an skb.
+    /// Returns whether its packets reach the sink without an skb.
     pub const fn is_at_xdp(&self) -> bool {
         matches!(self, Self::Xdp | Self::Redirect)
     }
 
-    /// Says whether streams leave under the number they came with.
+    /// Returns whether streams keep their group and port.
     pub const fn keeps_groups(&self) -> bool {
         matches!(self, Self::KernelRouting | Self::Floor | Self::Redirect)
     }

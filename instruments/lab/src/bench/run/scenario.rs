@@ -34,7 +34,7 @@ pub struct Scenario {
     pub name: &'static str,
     /// What it shows, one line for people.
     pub title: &'static str,
-    /// What is offered where, and which core pays, for the report.
+    /// What is offered where, and which core does the work, for the report.
     pub about: &'static str,
     cases: fn(&Options) -> Vec<Case>,
 }
@@ -47,21 +47,21 @@ impl Scenario {
         cases
     }
 
-    /// Lists what is varied from case to case, in the order that a reader expects.
+    /// Lists the varied parameters of its cases, in the report's order.
     pub fn listed(&self) -> Vec<BTreeMap<String, String>> {
         let cases = (self.cases)(&Options::default());
         let parameters = cases.into_iter().map(|case| case.parameters);
         parameters.map(named).collect()
     }
 
-    /// Finds a scenario by number or name.
+    /// The scenario of a number or name.
     pub fn find(text: &str) -> Option<&'static Self> {
         let mut all = SCENARIOS.iter();
         all.find(|scenario| scenario.name == text || scenario.number.to_string() == text)
     }
 }
 
-/// What is varied in a case, by name.
+/// The varied parameters of a case, by name.
 pub fn named(parameters: Vec<(&'static str, String)>) -> BTreeMap<String, String> {
     let pairs = parameters.into_iter();
     pairs

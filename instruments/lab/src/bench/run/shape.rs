@@ -1,4 +1,4 @@
-//! What a trial consists of: bed and streams, the load, what is measured.
+//! The parts of a trial: bed and streams, the load, and the measurement.
 
 use super::bed::BedKind;
 use super::plan::Plan;
@@ -42,7 +42,7 @@ pub struct Shape {
     pub bed: BedKind,
     /// Streams and copies that the relay is set up for.
     pub plan: Plan,
-    /// Streams that get load, the first ones; at most as many as the plan has.
+    /// Streams with load, the first ones; at most as many as the plan has.
     pub streams: u16,
     /// What is measured.
     pub measure: Measure,

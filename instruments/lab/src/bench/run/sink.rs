@@ -14,14 +14,13 @@ use super::driver;
 use super::relay::Relay;
 use crate::namespace::Namespace;
 
-/// Counters, what they count, and the bytes of IP and UDP headers there, as nftables counts them at
-/// ingress.
+/// Counters, their matches, and the bytes of IP and UDP headers, as nftables counts them at ingress.
 const COUNTERS: [(&str, &str, u64); 2] = [
     ("arrived4", "ip daddr 224.0.0.0/4", 28),
     ("arrived6", "ip6 daddr ff00::/8", 48),
 ];
 
-/// Counters at every sink of a bed. They go with the bed.
+/// Counters at every sink of a bed. They vanish with the bed.
 #[derive(Debug)]
 pub struct SinkCounters {
     namespaces: Vec<Namespace>,
@@ -37,7 +36,7 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// Counts the datagrams that came since `before`, all of `payload` bytes, each segment of a
+    /// Counts the datagrams that arrived since `before`, all of `payload` bytes, including each segment of a
     /// super-packet.
     pub fn datagrams_since(self, before: Self, payload: usize) -> u64 {
         (self.bytes - before.bytes) / payload as u64
@@ -49,7 +48,7 @@ impl Arrived {
 pub enum After {
     /// It is dropped: nothing else costs time.
     Drop,
-    /// It goes on to the sockets.
+    /// It continues to the sockets.
     Accept,
 }
 
@@ -88,7 +87,7 @@ impl SinkCounters {
             nft(namespace, &rules)?;
             if namespaces
                 .iter()
-                .all(|have| have.name() != namespace.name())
+                .all(|other| other.name() != namespace.name())
             {
                 namespaces.push(namespace.clone());
             }
@@ -99,7 +98,7 @@ impl SinkCounters {
         })
     }
 
-    /// The sink of the driver bed, which sees latencies.
+    /// The sink of the driver bed, which measures latencies.
     pub(super) const fn driver(&self) -> Option<&Sink> {
         self.driver.as_ref()
     }
@@ -118,8 +117,8 @@ impl SinkCounters {
             let all = reply["nftables"].as_array().context("nft -j: no list")?;
             for counter in all.iter().filter_map(|entry| entry.get("counter")) {
                 let number = |name: &str| counter[name].as_u64().context("nft -j: no number");
-                let known = COUNTERS.iter().find(|(name, ..)| counter["name"] == *name);
-                let (.., headers) = known.context("nft -j: a strange counter")?;
+                let row = COUNTERS.iter().find(|(name, ..)| counter["name"] == *name);
+                let (.., headers) = row.context("nft -j: a strange counter")?;
                 // A super-packet is one packet with one pair of headers and many payloads.
                 total.bytes += number("bytes")?.saturating_sub(number("packets")? * headers);
             }

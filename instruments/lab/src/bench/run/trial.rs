@@ -1,4 +1,4 @@
-//! One trial: a bed with a relay, an offered load, and everything counted on the way.
+//! One trial: a bed with a relay, an offered load, and all counters on the path.
 
 mod receiver;
 
@@ -26,24 +26,24 @@ use crate::process::Process;
 use crate::socket::{Receiver, Sender};
 use crate::wait;
 
-/// How long arrivals are waited for at most.
+/// Longest wait for arrivals.
 const ARRIVALS: Duration = Duration::from_secs(60);
-/// The first round goes out in bursts of so many streams, with a pause between: rings are short.
+/// The first round is sent in bursts of this many streams, with a pause between: rings are short.
 const BURST: u16 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long the relay gets to relay its first datagram of every stream.
+/// Time limit for the first datagram of every stream to be relayed.
 const START: Duration = Duration::from_secs(60);
-/// How long a foreign source is tried: there the question is whether a relay relays at all.
+/// Time limit with a foreign source, where a relay may not relay at all.
 const START_FOREIGN: Duration = Duration::from_secs(3);
-/// Bytes of payload of the datagrams that try whether a stream passes.
+/// Payload bytes of the datagrams that test whether a stream passes.
 const PROBE_SIZE: usize = 64;
 
-/// A bed with a relay that relays; load can be offered to it any number of times.
+/// A bed with a working relay; load can be offered to it any number of times.
 #[derive(Debug)]
 pub struct Stage {
     relay: Relay,
     shape: Shape,
-    // Fields drop in this order: the relay before the bed it stands on.
+    // Fields drop in this order: the relay before its bed.
     running: Running,
     counters: SinkCounters,
     _members: Vec<Receiver>,
@@ -86,28 +86,28 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The relay that stands here.
+    /// The relay.
     pub const fn relay(&self) -> &Relay {
         &self.relay
     }
 
-    /// Says whether no load was counted here yet.
+    /// Returns whether no load was counted here yet.
     pub const fn is_cold(&self) -> bool {
         self.configured.is_some()
     }
 
-    /// Says whether all processes of the relay are still there.
+    /// Returns whether all processes of the relay still run.
     pub fn is_whole(&self) -> bool {
         self.running.processes().len() >= self.processes
     }
 
-    /// Sends one datagram of every stream, again and again, until all copies of one round arrive.
+    /// Sends one datagram of every stream repeatedly, until all copies of one round arrive.
     fn wait_until_every_stream_passes(&self) -> Result<()> {
         let (plan, streams) = (self.shape.plan, self.shape.streams);
         let source = self.bed.source(plan.family);
         let sender = Sender::open((&self.bed.sender, "veth0"), source)?;
         let payload = [0; PROBE_SIZE];
-        let wanted = self.copies() * u64::from(streams);
+        let expected = self.copies() * u64::from(streams);
         let what = format!("{} relays every stream", self.relay);
         let patience = match self.shape.bed {
             BedKind::ForeignSource => START_FOREIGN,
@@ -122,8 +122,8 @@ impl Stage {
                     std::thread::sleep(PAUSE);
                 }
             }
-            let arrived = self.arrivals_end(before, wanted, PROBE_SIZE).ok()?;
-            (arrived >= wanted).then_some(())
+            let arrived = self.wait_for_arrivals(before, expected, PROBE_SIZE).ok()?;
+            (arrived >= expected).then_some(())
         })
     }
 
@@ -137,7 +137,7 @@ impl Stage {
         u64::from(self.shape.plan.outputs) * each
     }
 
-    /// Offers a load and counts what becomes of it.
+    /// Offers a load and counts the result.
     ///
     /// # Errors
     /// When the generator or a counter fails.
@@ -148,8 +148,8 @@ impl Stage {
         let before = self.snapshot()?;
         let report = self.send(load)?;
         let expected = report.sent.packets * self.copies();
-        let loaded = self.running.processes();
-        let delivered = self.arrivals_end(before.arrived, expected, load.size)?;
+        let processes = self.running.processes();
+        let delivered = self.wait_for_arrivals(before.arrived, expected, load.size)?;
         let after = self.snapshot()?;
         let configured = self.configured.take();
         let mut trial = Trial {
@@ -170,8 +170,8 @@ impl Stage {
                 busy_seconds: difference(&after.cores.busy, &before.cores.busy),
                 stolen_seconds: difference(&after.cores.stolen, &before.cores.stolen),
                 process_seconds: after.process_seconds - before.process_seconds,
-                memory_kib: usage::memory_kib(&loaded),
-                processes: loaded.len() as u32,
+                memory_kib: usage::memory_kib(&processes),
+                processes: processes.len() as u32,
             },
             load_average,
             ..Trial::default()
@@ -185,7 +185,7 @@ impl Stage {
         Ok(trial)
     }
 
-    /// Offers a load that nobody measures, so that the next one meets warm caches and clocks.
+    /// Offers a load without measuring it, so that the next one has warm caches and clocks.
     ///
     /// # Errors
     /// When the generator or a counter fails.
@@ -193,7 +193,8 @@ impl Stage {
         let before = self.counters.arrived()?;
         let report = self.send(load)?;
         let expected = report.sent.packets * self.copies();
-        self.arrivals_end(before, expected, load.size).map(drop)
+        self.wait_for_arrivals(before, expected, load.size)
+            .map(drop)
     }
 
     fn send(&self, load: Load) -> Result<SendReport> {
@@ -221,7 +222,7 @@ impl Stage {
         };
         let patience = Duration::from_secs_f64(load.length() * 2.0 + 30.0);
         let finished = Process::start(command)?.wait(patience)?;
-        // Status 5 says that the kernel refused packets; the report has how many.
+        // Status 5 means that the kernel refused packets; the report has their number.
         ensure!(
             matches!(finished.status.code(), Some(0 | 5)),
             "mcr send: {}",
@@ -231,10 +232,10 @@ impl Stage {
             .with_context(|| format!("mcr send --json: {}", finished.stdout))
     }
 
-    /// Waits until all is there or arrivals have ended, and returns how many datagrams of
-    /// `size` bytes came since `before`.
-    fn arrivals_end(&self, before: Arrived, wanted: u64, size: usize) -> Result<u64> {
-        arrivals(wanted, ARRIVALS, || {
+    /// Waits until all have arrived or arrivals have ended, and returns how many datagrams of `size` bytes
+    /// arrived since `before`.
+    fn wait_for_arrivals(&self, before: Arrived, expected: u64, size: usize) -> Result<u64> {
+        arrivals(expected, ARRIVALS, || {
             let now = self.counters.arrived()?;
             Ok(now.datagrams_since(before, size))
         })
@@ -250,8 +251,8 @@ impl Stage {
         })
     }
 
-    /// Adds the drops of all hops, the relay's own included, and for a relay that does not count what
-    /// went in and not out.
+    /// Adds the drops of all hops, including the relay's own; those of a relay that does not count are the
+    /// remaining missing copies.
     fn reconcile(&self, trial: &mut Trial, before: &Snapshot, after: &Snapshot) {
         let count = before
             .relay
@@ -269,12 +270,12 @@ impl Stage {
         trial.drops = after.hops.drops_since(&before.hops, relayed);
         if let Some(count) = count {
             trial.relay = Some(count);
-            let places = [
+            let own_drops = [
                 ("relay, counted by its rules", count.dropped),
                 ("relay, receive rings full", count.ring_full * self.copies()),
             ];
-            let places = places.into_iter().filter(|(_, copies)| *copies > 0);
-            trial.drops.extend(places.map(|(at, copies)| Drops {
+            let counted = own_drops.into_iter().filter(|(_, copies)| *copies > 0);
+            trial.drops.extend(counted.map(|(at, copies)| Drops {
                 at: at.to_owned(),
                 copies,
             }));
@@ -290,7 +291,7 @@ impl Stage {
     }
 }
 
-/// Where a bridge snoops, sinks have to join to get anything.
+/// Joins all groups at the sinks of beds with snooping bridges, where they receive nothing otherwise.
 fn join_at_sinks(bed: &Bed, relay: &Relay, plan: Plan) -> Result<Vec<Receiver>> {
     let mut members = Vec::new();
     if !matches!(

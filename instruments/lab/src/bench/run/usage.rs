@@ -1,4 +1,4 @@
-//! What relays cost: busy time of cores, CPU time, memory and number of their processes.
+//! The cost of relays: busy time of cores, CPU time, memory and number of their processes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use procfs::process::{Process, all_processes};
 use procfs::{Current, CurrentSI, KernelStats, LoadAverage};
 
-/// What each core has done since the machine started, seconds.
+/// Time of each core since the machine started, in seconds.
 #[derive(Clone, Debug, Default)]
 pub struct CoreSeconds {
     /// At work.
@@ -16,7 +16,7 @@ pub struct CoreSeconds {
     pub stolen: Vec<f64>,
 }
 
-/// Reads what each core has done.
+/// Reads the time of each core.
 pub fn core_seconds() -> CoreSeconds {
     let cores = KernelStats::current().map_or_else(|_| Vec::new(), |kernel| kernel.cpu_time);
     let seconds = cores.iter().map(|core| {
@@ -35,7 +35,7 @@ fn in_seconds(ticks: u64) -> f64 {
 
 /// Reads the load average over one minute.
 pub fn load_average() -> f64 {
-    // Two digits are all that the kernel writes.
+    // The kernel reports two digits.
     LoadAverage::current().map_or(0.0, |load| f64::from((load.one * 100.0).round()) / 100.0)
 }
 
@@ -89,7 +89,7 @@ fn process(id: u32) -> Option<Process> {
     Process::new(i32::try_from(id).ok()?).ok()
 }
 
-/// Adds what BPF maps take; a map that several descriptors name counts once.
+/// Adds the memory of BPF maps; a map with several descriptors counts once.
 fn map_bytes(processes: &[u32]) -> u64 {
     let mut maps = BTreeMap::new();
     for process in processes {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_found_and_costs_something() {
+    fn this_process_is_listed_and_costs_something() {
         let own = std::process::id();
         assert!(family(&[own]).contains(&own));
         assert!(memory_kib(&[own]) > 100);

@@ -1,4 +1,4 @@
-//! What tests alone do to a fleet.
+//! Operations on a fleet for tests only.
 
 use anyhow::{Context, Result};
 use api::reply::{FleetRelayState, FleetShare, FleetStatus};
@@ -11,14 +11,14 @@ use crate::wait;
 const WARM_PPS: u32 = 500;
 
 impl Bed {
-    /// Makes networks, etcd and so many relays, and has the fleet relay one stream.
+    /// Makes networks, etcd and `relays` relays, and makes the fleet relay one stream.
     ///
     /// # Errors
     /// When a step fails; the message has what relays and etcd wrote.
     pub fn new(relays: u8, settings: &Settings) -> Result<Self> {
         let mut bed = Self::without_relays()?;
-        for place in 1..=relays {
-            bed.add_relay(place, settings)?;
+        for number in 1..=relays {
+            bed.add_relay(number, settings)?;
         }
         let first = bed.relays.first().context("a fleet needs a relay")?;
         first.apply(&rules())?;
@@ -26,16 +26,16 @@ impl Bed {
         Ok(bed)
     }
 
-    /// What the relays do that etcd does not answer.
+    /// What the relays do when etcd does not answer.
     pub fn on_isolation(&self) -> &str {
         &self.on_isolation
     }
 
-    /// Waits until everything is well: all relays run, one forwards and another stands by. A stream
-    /// goes through them meanwhile: relays that hear nothing are not fit.
+    /// Restores the normal state and waits for it: all relays run, one forwards and another is standby. A
+    /// stream passes through them meanwhile: relays without input are not fit.
     ///
     /// # Errors
-    /// When it does not come to that in time; the message has what relays and etcd wrote.
+    /// When that is not reached in time; the message has what relays and etcd wrote.
     pub fn settle(&mut self) -> Result<()> {
         for relay in &mut self.relays {
             if !relay.is_alive() {
@@ -47,24 +47,24 @@ impl Bed {
         self.etcd.wait_for_leader()?;
         let traffic = self.start_traffic(WARM_PPS)?;
         let mut last = None;
-        let is_well = || {
+        let is_healthy = || {
             let statuses = self
                 .relays
                 .iter()
                 .map(|relay| (relay.name(), relay.status()));
             last = statuses
-                .map(|(name, status)| not_well(status).map(|why| format!("{name}: {why}")))
+                .map(|(name, status)| defect(status).map(|why| format!("{name}: {why}")))
                 .find(Option::is_some)
                 .flatten();
             last.is_none()
         };
-        wait::until_within(PATIENCE, "the fleet is well", is_well)
+        wait::until_within(PATIENCE, "the fleet is well", is_healthy)
             .with_context(|| format!("{last:?}: {}", self.log()))?;
         self.wait_until_joined(self.relays.len().min(2))?;
         traffic.finish().map(drop)
     }
 
-    /// Cuts a host of the management network off, whatever it is: nothing passes its port.
+    /// Cuts off any host of the management network: nothing passes its port.
     ///
     /// # Errors
     /// When there is no such port.
@@ -72,7 +72,7 @@ impl Bed {
         self.set_port(port, "disabled")
     }
 
-    /// Takes [`Bed::cut_port`] back.
+    /// Reverts [`Bed::cut_port`].
     ///
     /// # Errors
     /// When there is no such port.
@@ -86,10 +86,10 @@ impl Bed {
         self.switches.tool("bridge", &set).map(drop)
     }
 
-    /// Asks the first relay that answers something, as `mcr` does.
+    /// Runs `mcr` on the first relay that answers.
     ///
     /// # Errors
-    /// When none answers; the message has what the last one said.
+    /// When none answers; the message has the last one's error.
     pub fn mcr(&self, arguments: &[&str]) -> Result<String> {
         let mut last = None;
         for relay in &self.relays {
@@ -98,13 +98,14 @@ impl Bed {
                 Err(error) => last = Some(error),
             }
         }
-        let last = last.context("there is no relay")?;
-        Err(last.context("no relay answers"))
+        Err(last
+            .context("there is no relay")?
+            .context("no relay answers"))
     }
 }
 
-/// Says what a relay finds wrong with its fleet.
-fn not_well(status: Result<FleetStatus>) -> Option<String> {
+/// What is wrong with a relay's view of its fleet.
+fn defect(status: Result<FleetStatus>) -> Option<String> {
     let status = match status {
         Ok(status) => status,
         Err(error) => return Some(format!("{error:#}")),
@@ -115,11 +116,11 @@ fn not_well(status: Result<FleetStatus>) -> Option<String> {
         .relays
         .iter()
         .filter(|relay| relay.state == FleetRelayState::Up);
-    let is_well = status.phase == "joined"
+    let is_healthy = status.phase == "joined"
         && status.etcd.reachable
         && shares == 1
         && up.count() == status.relays.len();
-    (!is_well).then(|| format!("{status:?}"))
+    (!is_healthy).then(|| format!("{status:?}"))
 }
 
 /// The port of a member of etcd at the management bridge.

@@ -1,4 +1,4 @@
-//! What tests alone do to members of etcd.
+//! Operations on members of etcd for tests only.
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
@@ -8,17 +8,17 @@ use crate::namespace::Namespace;
 use crate::process::Finished;
 
 impl Cluster {
-    /// Says whether there is none.
+    /// Returns whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Where a member is.
+    /// The namespace of a member.
     ///
     /// # Errors
     /// When there is none of that number.
     pub fn namespace(&self, member: usize) -> Result<&Namespace> {
-        Ok(&self.member(member)?.place.0)
+        Ok(&self.member(member)?.site.0)
     }
 
     /// Kills a member with SIGKILL; its data stays.
@@ -39,7 +39,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes what a member that does not run has written, so that it begins anew.
+    /// Removes the data of a member that does not run, so that it starts empty.
     ///
     /// # Errors
     /// When there is none of that number.
@@ -48,26 +48,26 @@ impl Cluster {
         std::fs::remove_dir_all(data).with_context(|| data.display().to_string())
     }
 
-    /// Writes what makes no sense into a key.
+    /// Writes an invalid value into a key.
     ///
     /// # Errors
-    /// When the first member does not take it.
+    /// When the first member does not accept it.
     pub fn garble(&self, key: &str) -> Result<()> {
-        // `{}` in the base of 64.
-        self.ask("put", key, ",\"value\":\"e30=\"")
+        // `{}` in base64.
+        self.post("put", key, ",\"value\":\"e30=\"")
     }
 
     /// Deletes a key.
     ///
     /// # Errors
-    /// When the first member does not take it.
+    /// When the first member does not accept it.
     pub fn delete(&self, key: &str) -> Result<()> {
-        self.ask("deleterange", key, "")
+        self.post("deleterange", key, "")
     }
 
-    fn ask(&self, what: &str, key: &str, more: &str) -> Result<()> {
+    fn post(&self, method: &str, key: &str, more: &str) -> Result<()> {
         let member = self.member(0)?;
-        let url = format!("http://{}:{CLIENT_PORT}/v3/kv/{what}", member.place.1);
+        let url = format!("http://{}:{CLIENT_PORT}/v3/kv/{method}", member.site.1);
         let body = format!("{{\"key\":\"{}\"{more}}}", base64(key));
         let arguments = format!("-sS -f -X POST -d {body} {url}");
         self.namespace(0)?.tool("curl", &arguments).map(drop)
@@ -93,13 +93,13 @@ fn base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut encoded = String::new();
     for bytes in text.as_bytes().chunks(3) {
-        let word = bytes
+        let bits = bytes
             .iter()
-            .fold(0, |word, byte| word << 8 | usize::from(*byte));
-        let word = word << (8 * (3 - bytes.len()));
-        for place in 0..4 {
-            let digit = DIGITS[word >> (18 - 6 * place) & 63];
-            encoded.push(if place > bytes.len() {
+            .fold(0, |bits, byte| bits << 8 | usize::from(*byte));
+        let word = bits << (8 * (3 - bytes.len()));
+        for index in 0..4 {
+            let digit = DIGITS[word >> (18 - 6 * index) & 63];
+            encoded.push(if index > bytes.len() {
                 '='
             } else {
                 digit.into()
@@ -114,7 +114,7 @@ mod tests {
     use super::base64;
 
     #[test]
-    fn the_base_of_64_is_filled_up() {
+    fn base64_is_padded() {
         let all = ["", "M", "Ma", "Man", "Many"].map(base64);
         assert_eq!(all, ["", "TQ==", "TWE=", "TWFu", "TWFueQ=="]);
     }

@@ -1,4 +1,4 @@
-//! What tests alone do to a relay of a fleet.
+//! Operations on a relay of a fleet for tests only.
 
 use anyhow::{Context, Result};
 use api::reply::FleetStatus;
@@ -20,7 +20,7 @@ impl Relay {
         self.port("in0")
     }
 
-    /// Takes its output away, or gives it back.
+    /// Sets its output `down` or `up`.
     ///
     /// # Errors
     /// When the host is dead.
@@ -29,17 +29,17 @@ impl Relay {
         host.ip(&format!("link set out0 {state}")).map(drop)
     }
 
-    /// Says whether the host is alive.
+    /// Returns whether the host is alive.
     pub const fn is_alive(&self) -> bool {
         self.host.is_some()
     }
 
-    /// Says whether the daemon runs.
+    /// Returns whether the daemon runs.
     pub fn runs(&self) -> bool {
         self.daemon.as_ref().is_some_and(|daemon| daemon.id() != 0)
     }
 
-    /// Kills the daemon alone; what it loaded goes on.
+    /// Kills only the daemon; its programs or workers continue.
     ///
     /// # Errors
     /// When it does not run.
@@ -71,7 +71,7 @@ impl Relay {
         self.daemon_mut()?.signal(signal)
     }
 
-    /// Has the host drop what these rules name, each after `in` or `out`.
+    /// Makes the host drop packets that these rules match, each after `in` or `out`.
     ///
     /// # Errors
     /// When nft fails.
@@ -91,7 +91,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes [`Relay::filter`] back.
+    /// Reverts [`Relay::filter`].
     ///
     /// # Errors
     /// When nft fails.
@@ -100,10 +100,10 @@ impl Relay {
         host.tool("nft", "delete table inet cut").map(drop)
     }
 
-    /// Runs `mcr` with this relay's socket and insists on success.
+    /// Runs `mcr` with this relay's socket and requires success.
     ///
     /// # Errors
-    /// When it fails; the message has its words and its complaint.
+    /// When it fails; the message has its arguments and its error.
     pub fn mcr(&self, arguments: &[&str]) -> Result<String> {
         self.daemon()?.mcr(arguments)
     }
@@ -117,21 +117,24 @@ impl Relay {
         serde_json::from_str(&text).with_context(|| format!("/v1/fleet: {text}"))
     }
 
-    /// What its metrics, its events and its doctor say of the fleet.
+    /// What its metrics, its events and its doctor report of the fleet.
     ///
     /// # Errors
     /// When the daemon does not answer.
-    pub fn witnesses(&self) -> Result<[String; 3]> {
+    pub fn diagnostics(&self) -> Result<[String; 3]> {
         let daemon = self.daemon()?;
+        let select = |text: &str, is_relevant: fn(&&str) -> bool| {
+            let lines: Vec<&str> = text.lines().filter(is_relevant).collect();
+            lines.join("\n")
+        };
         let metrics = control::read(&daemon.socket(), "/metrics")?;
-        let metrics = metrics
-            .lines()
-            .filter(|line| line.starts_with("mcr_fleet_"));
         let events = daemon.mcr(&["fleet", "events"])?;
         let doctor = daemon.client(&["doctor"])?.stdout;
-        let doctor = doctor.lines().filter(|line| !line.starts_with("ok"));
-        let lines = |lines: Vec<&str>| lines.join("\n");
-        Ok([lines(metrics.collect()), events, lines(doctor.collect())])
+        Ok([
+            select(&metrics, |line| line.starts_with("mcr_fleet_")),
+            events,
+            select(&doctor, |line| !line.starts_with("ok")),
+        ])
     }
 
     fn daemon_mut(&mut self) -> Result<&mut Daemon> {

@@ -1,4 +1,4 @@
-//! A daemon that relays nothing: it notes when gates open, and can be made to stand still.
+//! A daemon that relays nothing: it records when gates open, and can be made to stall.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Board {
     overlaps: AtomicU64,
 }
 
-/// One share: until when which relay's gate is open, and since when the last opened one is.
+/// One share: until when each relay's gate is open, and the last opening.
 #[derive(Debug, Default)]
 struct Share {
     until_ns: BTreeMap<u16, u64>,
@@ -40,7 +40,7 @@ impl Board {
         if others.any(|(_, until)| *until > now_ns) {
             self.overlaps.fetch_add(1, Ordering::Relaxed);
         }
-        // One that a late beat opens again has not changed hands.
+        // A share that a late beat reopens has not changed hands.
         if share.opened.is_none_or(|(other, _)| other != relay) {
             share.opened = Some((relay, Instant::now()));
             self.openings.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl Board {
         self.overlaps.load(Ordering::Relaxed)
     }
 
-    /// Shares of the relay that has the least, and of the one that has the most.
+    /// The number of shares of the relay that has the fewest, and of the one that has the most.
     pub(super) fn held(&self, relays: u16) -> (usize, usize) {
         let held = (0..relays).map(|relay| self.held_by(&[relay]).len());
         held.fold((usize::MAX, 0), |(least, most), held| {
@@ -85,7 +85,7 @@ impl Board {
         held.collect()
     }
 
-    /// Who opened a share last, if that is none of `but`, and when.
+    /// Which relay opened a share last, if that is none of `but`, and when.
     pub(super) fn holder(&self, share: &str, but: &[u16]) -> Option<(u16, Instant)> {
         let opened = self.shares.lock().get(share)?.opened;
         opened.filter(|(relay, _)| !but.contains(relay))
@@ -111,17 +111,17 @@ impl Host {
         }
     }
 
-    /// Has the relay stand still when it asks its daemon next, as at SIGSTOP: its one thread is held.
+    /// Makes the relay stall at its next call of its daemon, as at SIGSTOP: its one thread is blocked.
     pub(super) fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
     }
 
-    /// When it came to stand still.
+    /// When it stalled.
     pub(super) fn stopped_at(&self) -> Option<Instant> {
         *self.stopped_at.lock()
     }
 
-    fn stand_still(&self) {
+    fn stall(&self) {
         *self.stopped_at.lock() = Some(Instant::now());
         loop {
             thread::park();
@@ -144,7 +144,7 @@ impl fleet::host::Host for Host {
 
     fn fitness(&self) -> Fitness {
         if self.is_stopping.load(Ordering::SeqCst) {
-            self.stand_still();
+            self.stall();
         }
         Fitness::default()
     }

@@ -1,4 +1,4 @@
-//! What a fleet costs etcd while nothing happens.
+//! A fleet's load on etcd while nothing happens.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::fleet::etcd::Cluster;
 use crate::usage;
 
-/// What a fleet costs in a second.
+/// A fleet's load per second.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Load {
     /// Over how many seconds it was measured.
@@ -59,8 +59,8 @@ impl Counters {
         let processes = etcd.processes();
         let mut client_bytes = 0.0;
         for member in 0..etcd.len() {
-            for way in ["received", "sent"] {
-                let name = format!("etcd_network_client_grpc_{way}_bytes_total");
+            for direction in ["received", "sent"] {
+                let name = format!("etcd_network_client_grpc_{direction}_bytes_total");
                 client_bytes += etcd.metric(member, &name)?;
             }
         }

@@ -11,7 +11,7 @@ use lab::frame::FrameReceiver;
 use lab::socket::{Receiver, Sender};
 use lab::topology::Chain;
 
-use super::{BURST, PATIENCE, named, said};
+use super::{BURST, PATIENCE, describe, named};
 
 /// What an IPsec policy protects: input, output, and the family's ends of the relay's link.
 pub(super) const PROTECTED: [(&str, &str, (&str, &str)); 3] = [
@@ -40,7 +40,7 @@ pub(super) fn protected_rules() -> String {
     rules.collect()
 }
 
-/// Networks behind the sink that are reached encrypted alone.
+/// Networks behind the sink that are reached only encrypted.
 pub(super) fn protect(chain: &Chain) -> Result<()> {
     for (namespace, is_first) in [(&chain.relay, true), (&chain.sink, false)] {
         let mut script = String::new();
@@ -71,7 +71,7 @@ pub(super) fn protect(chain: &Chain) -> Result<()> {
     Ok(())
 }
 
-/// A burst to a network under a policy: it arrives, and leaves as ESP alone.
+/// A burst to a network with a policy: it arrives, and leaves only as ESP.
 pub(super) fn send_protected(
     chain: &Chain,
     daemon: &Daemon,
@@ -96,7 +96,7 @@ pub(super) fn send_protected(
     sender.send_numbered(group, 5001, BURST, 700)?;
     let received = sink.expect(BURST, PATIENCE);
     let rule = daemon.settled(&name, BURST)?;
-    received.map_err(|why| why.context(said(Some(&rule))))?;
+    received.map_err(|why| why.context(describe(Some(&rule))))?;
     let protocol = |frame: &[u8]| {
         if is_ipv4 {
             frame.get(23).copied()
@@ -128,7 +128,7 @@ pub(super) fn send_protected(
     ensure!(
         (esp, clear) == (BURST, 0),
         "{esp} as ESP, {clear} in clear: {}",
-        said(Some(&rule))
+        describe(Some(&rule))
     );
     Ok(())
 }

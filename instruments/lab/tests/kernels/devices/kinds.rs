@@ -1,6 +1,6 @@
 //! Kinds of devices: how an end of each is made, and what has to become of packets there.
 
-use super::Place;
+use super::DeviceEnd;
 
 /// What has to become of the packets of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,24 +17,24 @@ use Fate::{Arrive, Down};
 pub(super) struct Kind {
     pub(super) name: &'static str,
     /// The commands of `ip` that make an end.
-    pub(super) make: fn(&Place<'_>) -> String,
+    pub(super) make: fn(&DeviceEnd<'_>) -> String,
     /// Of which families it carries packets: IPv4, IPv6.
     pub(super) families: (bool, bool),
     /// As an input and as an output: on the kernel path, on the userspace path.
     pub(super) input: (Fate, Fate),
     pub(super) output: (Fate, Fate),
-    /// Whether the ordinary tests have it too.
+    /// Whether the ordinary tests include it.
     pub(super) is_short: bool,
 }
 
 /// PPP, which programs make.
 pub(super) const PPP: &str = "PPP";
 
-/// Whose links are beneath it, and as an input written as a wildcard that stands for those as well.
+/// With its links beneath it; as an input it is a wildcard that also matches those.
 pub(super) const BOND: &str = "bond and its links";
 
 /// One that relays everything on both paths.
-const fn plain(name: &'static str, make: fn(&Place<'_>) -> String) -> Kind {
+const fn plain(name: &'static str, make: fn(&DeviceEnd<'_>) -> String) -> Kind {
     Kind {
         name,
         make,
@@ -171,7 +171,7 @@ pub(super) const KINDS: &[Kind] = &[
     }),
 ];
 
-impl Place<'_> {
+impl DeviceEnd<'_> {
     /// Both ends, of IPv4 and of IPv6.
     fn ends(&self) -> String {
         format!("local {} remote {}", self.local, self.remote)
@@ -201,7 +201,7 @@ impl Place<'_> {
         (six(self.local), six(self.remote))
     }
 
-    /// A wire of its own, made from its first end.
+    /// A separate link, made from its first end.
     fn wire(&self) -> String {
         if self.is_first {
             format!("type veth peer name {} netns {}", self.dev, self.other)

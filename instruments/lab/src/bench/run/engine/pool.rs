@@ -1,5 +1,5 @@
-//! The stages that stand: one per relay, all of one shape. They are made, and taken down, side by
-//! side; while a trial runs nothing else does.
+//! The existing stages: one per relay, all of one shape. They are set up, and taken down, concurrently;
+//! while a trial runs nothing else does.
 
 use std::thread;
 
@@ -16,8 +16,8 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Returns the stage of a relay. When there is none of this shape, those of all `relays` are
-    /// made at once; one that fails then is tried again, and its error reported, when its turn comes.
+    /// Returns the stage of a relay. When there is none of this shape, those of all `relays` are set up at
+    /// once; one that fails then is tried again, and its error reported, on its turn.
     ///
     /// # Errors
     /// When the stage cannot be made.
@@ -34,7 +34,7 @@ impl Pool {
             self.stages = prepare(relays, shape, tools);
         }
         let of_relay = |stage: &Stage| stage.relay() == relay;
-        // A relay that lost a process is not what the next trial is about.
+        // A relay that lost a process must not be measured by the next trial.
         if self.stages.iter().any(|it| of_relay(it) && !it.is_whole()) {
             self.discard(relay);
         }
@@ -67,12 +67,9 @@ impl Pool {
 
 fn prepare(relays: &[&Relay], shape: Shape, tools: &Tools) -> Vec<Stage> {
     thread::scope(|scope| {
-        let started = relays.iter().map(|relay| {
-            let prepare = move || Stage::prepare(relay, shape, tools);
-            scope.spawn(prepare)
-        });
-        let started: Vec<_> = started.collect();
-        let stages = started.into_iter().map(|thread| {
+        let prepare = |relay| scope.spawn(move || Stage::prepare(relay, shape, tools));
+        let threads: Vec<_> = relays.iter().copied().map(prepare).collect();
+        let stages = threads.into_iter().map(|thread| {
             let joined = thread.join();
             joined.unwrap_or_else(|_| Err(anyhow!("making a bed panicked")))
         });

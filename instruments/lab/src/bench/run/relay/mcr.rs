@@ -29,18 +29,18 @@ fn start_with(
 ) -> Result<Running> {
     let mut daemons = Vec::new();
     let (mut started, mut apply) = (Duration::ZERO, Duration::ZERO);
-    for place in 0..bed.relays.len() {
+    for index in 0..bed.relays.len() {
         let mut options = Options::path(path);
         options.cores = bed.relay_cores();
         if let Some(workers) = tools.workers.filter(|_| path == "userspace") {
             options.arguments = vec!["--workers".into(), workers.to_string()];
         }
-        let arguments_here = arguments.iter().map(ToString::to_string);
-        options.arguments.extend(arguments_here);
+        let further = arguments.iter().map(ToString::to_string);
+        options.arguments.extend(further);
         let start = Instant::now();
-        let daemon = Daemon::start(&bed.relays[place], options)?;
+        let daemon = Daemon::start(&bed.relays[index], options)?;
         started += start.elapsed();
-        let rules = config(bed, plan, place);
+        let rules = config(bed, plan, index);
         let start = Instant::now();
         daemon.apply(&rules)?;
         apply += start.elapsed();
@@ -76,21 +76,20 @@ fn ensure_at_xdp(daemon: &Daemon) -> Result<()> {
     Ok(())
 }
 
-/// The rules of one place in a row: the first takes the sender's groups, the last gives the
-/// sink's, those between count the second octet up from 2.
-fn config(bed: &Bed, plan: Plan, place: usize) -> String {
-    let last = place + 1 == bed.relays.len();
+/// The rules of one relay in a row: the first receives the sender's groups, the last sends the sink's,
+/// those between count the second octet up from 2.
+fn config(bed: &Bed, plan: Plan, index: usize) -> String {
+    let is_last = index + 1 == bed.relays.len();
     let mut text = String::from("version = 1\n");
     for stream in plan.numbers() {
-        let input = plan.input(stream).after(place);
-        let outputs: Vec<String> = if last {
+        let input = plan.input(stream).after(index).on("veth1");
+        let outputs: Vec<String> = if is_last {
             let egresses = bed.egresses.iter().cycle();
-            let outputs = plan.outputs(stream).zip(egresses);
-            outputs.map(|(to, link)| to.on(link)).collect()
+            let pairs = plan.outputs(stream).zip(egresses);
+            pairs.map(|(to, link)| to.on(link)).collect()
         } else {
-            vec![plan.input(stream).after(place + 1).on("veth2")]
+            vec![plan.input(stream).after(index + 1).on("veth2")]
         };
-        let input = input.on("veth1");
         let _ = write!(
             text,
             "[[rule]]\nname = \"s{stream}\"\ninput = {input:?}\noutputs = {outputs:?}\n"
@@ -102,16 +101,16 @@ fn config(bed: &Bed, plan: Plan, place: usize) -> String {
 /// What the first relay of a row received and the last one sent; drops of all.
 fn count(daemons: &[Daemon]) -> Result<RelayCount> {
     let mut total = RelayCount::default();
-    for (place, daemon) in daemons.iter().enumerate() {
+    for (index, daemon) in daemons.iter().enumerate() {
         let stats = daemon.stats()?;
         let rings = stats.workers.iter().map(|worker| worker.buffer_exhausted);
         let mut ring_full: u64 = rings.sum();
         for rule in stats.rules {
             let outputs = rule.outputs.len() as u64;
-            if place == 0 {
+            if index == 0 {
                 total.received += rule.received.packets;
             }
-            if place + 1 == daemons.len() {
+            if index + 1 == daemons.len() {
                 let sent = rule.outputs.iter().map(|output| output.sent.packets);
                 total.sent += sent.sum::<u64>();
             }
@@ -121,9 +120,9 @@ fn count(daemons: &[Daemon]) -> Result<RelayCount> {
                 .iter()
                 .flat_map(|output| output.dropped.values());
             total.dropped += dropped.sum::<u64>();
-            // What the rule knows of is counted there already.
-            let known = rule.dropped.get("buffer_exhausted").copied();
-            ring_full = ring_full.saturating_sub(known.unwrap_or(0));
+            // The rule's own count includes these already.
+            let counted = rule.dropped.get("buffer_exhausted").copied();
+            ring_full = ring_full.saturating_sub(counted.unwrap_or(0));
         }
         total.ring_full += ring_full;
     }

@@ -20,20 +20,20 @@ use crate::wait;
 /// The object of the floor (`floor.bpf.c`), program section `classifier`.
 static FLOOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
 
-/// How long smcrouted gets: 10,000 routes are more than it can set in [`wait::PATIENCE`].
+/// Time limit of smcrouted: it cannot set 10,000 routes in [`wait::PATIENCE`].
 const MANY_ROUTES: Duration = Duration::from_secs(40);
 
-/// One socat per output, as its manual has it: `UDP4-RECV` to `UDP4-DATAGRAM`. All copies of one
+/// One socat per output, as in its manual: `UDP4-RECV` to `UDP4-DATAGRAM`. All copies of one
 /// stream share the port, and each process gets every datagram (`reuseaddr`).
 pub(super) fn socat(bed: &Bed, plan: Plan) -> Result<Running> {
     let mut processes = Vec::new();
-    for (place, relay) in bed.relays.iter().enumerate() {
-        let last = place + 1 == bed.relays.len();
+    for (index, relay) in bed.relays.iter().enumerate() {
+        let is_last = index + 1 == bed.relays.len();
         let before = processes.len();
         for stream in plan.numbers() {
-            let from = plan.input(stream).after(place);
-            if !last {
-                let to = plan.input(stream).after(place + 1);
+            let from = plan.input(stream).after(index);
+            if !is_last {
+                let to = plan.input(stream).after(index + 1);
                 processes.push(one_socat(bed, relay, from, to, "veth2")?);
                 continue;
             }
@@ -95,9 +95,9 @@ fn wait_for_sockets(namespace: &Namespace, family: Family, count: usize) -> Resu
         Family::V6 => "udp6",
     };
     wait::until("every socat has joined", || {
-        let table = namespace.read_proc_net(table).unwrap_or_default();
+        let sockets = namespace.read_proc_net(table).unwrap_or_default();
         // Each has a receiving socket on its port and a sending one on another.
-        table.lines().skip(1).count() >= count
+        sockets.lines().skip(1).count() >= count
     })
 }
 
@@ -120,7 +120,7 @@ pub(super) fn kernel_routing(bed: &Bed, plan: Plan) -> Result<Running> {
         command.arg("-u").arg(directory.path().join("socket"));
         let process = Process::start(command)?;
         held.push((process, directory));
-        // A copy to fewer than two hops away would die of its TTL; the sender uses 16.
+        // The sender uses TTL 16: with 1 the copies would expire at the relay.
         wait::until_within(MANY_ROUTES, "smcrouted has its routes", || {
             let routes = relay.read_proc_net(table).unwrap_or_default();
             routes.lines().skip(1).count() >= usize::from(plan.streams)
@@ -156,9 +156,9 @@ fn smcroute_config(bed: &Bed, plan: Plan) -> String {
 /// A tc program that redirects every IPv4 packet to `EGRESS_INDEX` and does nothing else.
 pub(super) fn floor(bed: &Bed) -> Result<Running> {
     let directory = mark::directory()?;
-    let file = directory.path().join("floor.o");
-    fs::write(&file, FLOOR)?;
-    let file = file.to_str().context("temporary directory")?;
+    let path = directory.path().join("floor.o");
+    fs::write(&path, FLOOR)?;
+    let file = path.to_str().context("temporary directory")?;
     for relay in &bed.relays {
         let index = link::index((relay, "veth2"))?;
         ensure!(

@@ -1,4 +1,4 @@
-//! A relay at work, and what it needs from outside the lab.
+//! A running relay, and its settings from outside the lab.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use anyhow::Result;
 use crate::bench::results::RelayCount;
 use crate::bench::run::usage;
 
-/// What relays need from outside the lab.
+/// Settings of relays from outside the lab.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     /// Workers of MCR's userspace path; `None` for its default.
     pub workers: Option<usize>,
 }
 
-/// A relay at work. Dropping it stops it.
+/// A running relay. Dropping it stops it.
 pub struct Running {
     roots: Vec<u32>,
     pub(super) start: Option<Duration>,

@@ -1,7 +1,7 @@
-//! Any other relay, by a small program of the user's.
+//! Any other relay, by a small program of the user.
 //!
 //! `PROGRAM start RULES` runs inside the relay's network namespace, starts the relay and returns
-//! when it is ready; it prints the process ids of the relay, one a line. RULES is a file with one
+//! when it is ready; it prints the process ids of the relay, one per line. RULES is a file with one
 //! line per stream: `GROUP%IFACE:PORT GROUP%IFACE:PORT…`, input first. `PROGRAM stop` ends it.
 
 use std::fmt::Write;
@@ -30,14 +30,14 @@ pub(super) fn start(bed: &Bed, plan: Plan, program: &Path) -> Result<Running> {
     let program = program
         .canonicalize()
         .with_context(|| program.display().to_string())?;
-    let mut command = relay.command_on(&bed.relay_cores(), &program);
-    command.arg("start").arg(&rules);
-    let printed = process::run(command, PATIENCE)?.success()?;
+    let mut start = relay.command_on(&bed.relay_cores(), &program);
+    start.arg("start").arg(&rules);
+    let printed = process::run(start, PATIENCE)?.success()?;
     let roots = printed.lines().filter_map(|line| line.trim().parse().ok());
     Ok(Running::new(roots.collect(), move || {
-        let mut command = relay.command(&program);
-        command.arg("stop");
-        let _ = process::run(command, PATIENCE);
+        let mut stop = relay.command(&program);
+        stop.arg("stop");
+        let _ = process::run(stop, PATIENCE);
         drop(directory);
     }))
 }

@@ -11,8 +11,8 @@ use crate::bench::run::shape::{Measure, Shape};
 use crate::binary;
 use crate::process::{Process, start_receiver};
 
-/// Starts `mcr receive` at the first sink and waits until it has joined; `None` if nothing but
-/// counts is wanted.
+/// Starts `mcr receive` at the first sink and waits until it has joined; `None` if only counts are
+/// measured.
 pub(super) fn start(bed: &Bed, relay: &Relay, shape: Shape) -> Result<Option<Process>> {
     if shape.measure == Measure::Count {
         return Ok(None);
@@ -37,7 +37,7 @@ pub(super) fn start(bed: &Bed, relay: &Relay, shape: Shape) -> Result<Option<Pro
     start_receiver(command).map(Some)
 }
 
-/// Ends `mcr receive` and puts its account into the trial.
+/// Ends `mcr receive` and adds its account to the trial.
 pub(super) fn finish(receiver: Process, trial: &mut Trial) -> Result<()> {
     let finished = receiver.stop(Signal::SIGINT)?;
     let report: ReceiveReport = serde_json::from_str(&finished.stdout)

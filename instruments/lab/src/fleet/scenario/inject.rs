@@ -1,4 +1,4 @@
-//! How each fault is brought about, and how it ends.
+//! How each fault is injected, and how it ends.
 
 use anyhow::Result;
 use nix::sys::signal::Signal;
@@ -8,24 +8,24 @@ use super::super::traffic::now_ns;
 use super::Fault;
 use crate::wait;
 
-/// A fault that lasts.
+/// A fault in progress.
 #[derive(Debug)]
-pub struct Struck {
+pub struct ActiveFault {
     pub(super) fault: Fault,
     /// When it began.
     pub at_ns: u64,
-    /// The relay it happened to.
+    /// The affected relay.
     relay: usize,
-    /// etcd's leader, where it happened to that.
+    /// etcd's leader, if that is affected.
     leader: Option<usize>,
 }
 
-/// Has a fault happen to a relay, or to etcd.
+/// Injects a fault at a relay, or at etcd.
 ///
 /// # Errors
-/// When it cannot be brought about.
-pub fn strike(bed: &mut Bed, fault: Fault, holder: usize) -> Result<Struck> {
-    let mut struck = Struck {
+/// When it cannot be injected.
+pub fn inject(bed: &mut Bed, fault: Fault, holder: usize) -> Result<ActiveFault> {
+    let mut active = ActiveFault {
         fault,
         at_ns: 0,
         relay: holder,
@@ -33,20 +33,20 @@ pub fn strike(bed: &mut Bed, fault: Fault, holder: usize) -> Result<Struck> {
     };
     match fault {
         Fault::LeaderKilled | Fault::LeaderCut | Fault::LeaderStopped | Fault::HostAndLeader => {
-            struck.leader = Some(bed.etcd.wait_for_leader()?);
+            active.leader = Some(bed.etcd.wait_for_leader()?);
         }
-        Fault::StandbyDeath => struck.relay = (holder + 1) % bed.relays.len(),
+        Fault::StandbyDeath => active.relay = (holder + 1) % bed.relays.len(),
         _ => {}
     }
-    struck.at_ns = now_ns();
-    if let Some(leader) = struck.leader {
-        strike_leader(bed, fault, leader)?;
+    active.at_ns = now_ns();
+    if let Some(leader) = active.leader {
+        inject_at_leader(bed, fault, leader)?;
     }
-    strike_relay(bed, fault, struck.relay)?;
-    Ok(struck)
+    inject_at_relay(bed, fault, active.relay)?;
+    Ok(active)
 }
 
-fn strike_leader(bed: &mut Bed, fault: Fault, leader: usize) -> Result<()> {
+fn inject_at_leader(bed: &mut Bed, fault: Fault, leader: usize) -> Result<()> {
     match fault {
         Fault::LeaderCut => bed.cut_port(&member_port(leader)),
         Fault::LeaderStopped => bed.etcd.signal(leader, Signal::SIGSTOP),
@@ -54,9 +54,9 @@ fn strike_leader(bed: &mut Bed, fault: Fault, leader: usize) -> Result<()> {
     }
 }
 
-fn strike_relay(bed: &mut Bed, fault: Fault, place: usize) -> Result<()> {
-    let other = bed.relays[(place + 1) % bed.relays.len()].name().to_owned();
-    let relay = &mut bed.relays[place];
+fn inject_at_relay(bed: &mut Bed, fault: Fault, index: usize) -> Result<()> {
+    let other = bed.relays[(index + 1) % bed.relays.len()].name().to_owned();
+    let relay = &mut bed.relays[index];
     let name = relay.name().to_owned();
     match fault {
         Fault::HostDeath | Fault::HostAndLeader | Fault::StandbyDeath => relay.die(),
@@ -106,7 +106,7 @@ fn strike_relay(bed: &mut Bed, fault: Fault, place: usize) -> Result<()> {
     }
 }
 
-/// Kills all members, and starts them with nothing.
+/// Kills all members, and starts them empty.
 fn empty_etcd(bed: &mut Bed) -> Result<()> {
     let members = 0..bed.etcd.len();
     members
@@ -123,18 +123,18 @@ fn empty_etcd(bed: &mut Bed) -> Result<()> {
 /// Ends a fault.
 ///
 /// # Errors
-/// When what is gone does not come back.
-pub fn relieve(bed: &mut Bed, struck: &Struck) -> Result<()> {
-    if let Some(leader) = struck.leader {
-        match struck.fault {
+/// When a part does not recover.
+pub fn end(bed: &mut Bed, active: &ActiveFault) -> Result<()> {
+    if let Some(leader) = active.leader {
+        match active.fault {
             Fault::LeaderCut => bed.heal_port(&member_port(leader))?,
             Fault::LeaderStopped => bed.etcd.signal(leader, Signal::SIGCONT)?,
             _ => bed.etcd.start_member(leader)?,
         }
     }
-    let relay = &mut bed.relays[struck.relay];
+    let relay = &mut bed.relays[active.relay];
     let name = relay.name().to_owned();
-    match struck.fault {
+    match active.fault {
         Fault::HostDeath
         | Fault::HostAndLeader
         | Fault::StandbyDeath
@@ -153,7 +153,7 @@ pub fn relieve(bed: &mut Bed, struck: &Struck) -> Result<()> {
             bed.heal_port(&port)
         }
         Fault::OutputDown => relay.set_output("up"),
-        // What the relays cannot know is given back to them.
+        // The rules were only in etcd, so they are applied again.
         Fault::EtcdEmptied => {
             bed.etcd.wait_for_leader()?;
             wait::until("the rules are taken again", || {
