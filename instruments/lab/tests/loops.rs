@@ -233,9 +233,9 @@ fn what_this_host_sends_is_a_leg_as_any_other(path: &str) {
     ];
     for (version, (input, output, sources)) in ["v4", "v6"].into_iter().zip(groups) {
         for (number, kind) in [
-            "merge = { by = \"payload\" }",
-            "failover = {}",
-            "merge = { by = \"sequence\", offset = 4, bytes = 8 }",
+            "merge = { by = \"payload\", window = \"500ms\" }",
+            "failover = { silence = \"30s\" }",
+            "merge = { by = \"sequence\", offset = 4, bytes = 8, window = \"500ms\" }",
         ]
         .into_iter()
         .enumerate()
@@ -290,12 +290,12 @@ fn what_this_host_sends_is_a_leg_as_any_other(path: &str) {
             if kind.starts_with("merge") {
                 // Those of a super-packet count one by one.
                 own.send_segmented(group, 5001, 40, 10, 500).unwrap();
-                for receiver in [&beyond, &here] {
-                    receiver.expect_these(40..50, PATIENCE).unwrap();
-                }
                 for number in 40..50 {
                     let packet = socket::payload(number, 500);
                     wire.send(other, 5001, &packet).unwrap();
+                }
+                for receiver in [&beyond, &here] {
+                    receiver.expect_these(40..50, PATIENCE).unwrap();
                 }
                 let rule = daemon.settled(&name, 100).unwrap();
                 assert_eq!(rule.dropped.values().sum::<u64>(), 50, "{:?}", rule.dropped);
