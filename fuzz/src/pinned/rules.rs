@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use compile::table::{
-    Egress, FailoverLines, LinkHeader, LocalDelivery, MergeLines, Output, OutputState, Path,
+    Egress, FailoverLegs, LinkHeader, LocalDelivery, MergeLegs, Output, OutputState, Path,
     RateLimit, RateUnit, Route, RouteKey, Table, Ttl,
 };
 use packet::craft::Craft;
@@ -131,7 +131,7 @@ pub(super) fn numbered(line: &str, number: u16) -> Vec<u8> {
 
 /// A leg that is merged.
 fn merges(line: &str) -> Route {
-    let merge = MergeLines {
+    let merge = MergeLegs {
         how: Merge {
             window: Duration::from_millis(1),
             ..Merge::default()
@@ -154,7 +154,7 @@ fn stands_by(rule: &str, line: &str) -> Route {
     };
     Route {
         input: Some(line.to_owned()),
-        failover: Some(Box::new(FailoverLines {
+        failover: Some(Box::new(FailoverLegs {
             when,
             lines: lines.map(str::to_owned).to_vec(),
         })),

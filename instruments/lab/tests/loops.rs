@@ -188,7 +188,7 @@ fn relays_what_it_sends_once(
         // Who keeps it from this host keeps it from the rule.
         sender.send_numbered(ip(input), 5001, 10, 100).unwrap();
         there.expect(10, PATIENCE).unwrap();
-        let sender = Sender::heard_here((&chain.relay, link), ip(source)).unwrap();
+        let sender = Sender::with_loopback((&chain.relay, link), ip(source)).unwrap();
         sender.send_numbered(ip(input), 5001, 20, 1200).unwrap();
         for receiver in [&beyond, &there, &here] {
             receiver.expect(20, PATIENCE).unwrap();
@@ -265,7 +265,7 @@ fn what_this_host_sends_is_a_leg_as_any_other(path: &str) {
             daemon.apply(&rule).unwrap();
             let beyond = Receiver::join((&chain.sink, "veth3"), ip(output), port).unwrap();
             let here = Receiver::join((&chain.relay, "veth1"), group, 5001).unwrap();
-            let own = Sender::heard_here((&chain.relay, "veth1"), ip(sources[0])).unwrap();
+            let own = Sender::with_loopback((&chain.relay, "veth1"), ip(sources[0])).unwrap();
             let wire = Sender::open((&chain.sender, "veth0"), ip(sources[1])).unwrap();
             for first in [true, false] {
                 let (legs, one) = ([(&own, group), (&wire, other)], usize::from(!first));

@@ -227,13 +227,14 @@ impl Client {
         let request = request
             .body(Full::new(Bytes::from(json.unwrap_or_default())))
             .map_err(|error| self.broken(error))?;
-        let reply = sender
-            .send_request(request)
-            .await
-            .map_err(|error| match alert.told() {
-                Some(alert) => self.denied(&format!("{alert:?}")),
-                None => self.broken(error),
-            })?;
+        let reply =
+            sender
+                .send_request(request)
+                .await
+                .map_err(|error| match alert.description() {
+                    Some(alert) => self.denied(&format!("{alert:?}")),
+                    None => self.broken(error),
+                })?;
         let status = reply.status();
         if status.is_success() {
             return Ok((reply, connection));

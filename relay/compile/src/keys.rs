@@ -8,7 +8,7 @@ use rules::rule::Rule;
 use super::RuleView;
 use super::demand::{self, Keyed};
 use super::inputs::keys;
-use crate::table::{FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey};
+use crate::table::{FailoverLegs, LocalDelivery, MergeLegs, Output, Route, RouteKey};
 
 /// The route of a rule's packets.
 pub(super) fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
@@ -21,12 +21,12 @@ pub(super) fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route
         failover: rule.failover.map(|when| {
             let inputs = view.inputs.iter();
             let lines = inputs.map(|input| input.at.clone()).collect();
-            Box::new(FailoverLines { when, lines })
+            Box::new(FailoverLegs { when, lines })
         }),
         merge: rule.merge.or_else(|| rule.passes_once()).map(|how| {
             let inputs = view.inputs.iter();
             let lines = inputs.map(|input| input.at.clone()).collect();
-            Box::new(MergeLines { how, lines })
+            Box::new(MergeLegs { how, lines })
         }),
         share: rule.share.clone(),
         inspect: rule.health.map(|health| health.inspect),

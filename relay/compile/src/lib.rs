@@ -66,7 +66,7 @@ use rules::demand::Listening;
 use rules::endpoint::Endpoint;
 use rules::net::Ifindex;
 use rules::rule::{OutputSpec, Rule, SourceChoice};
-use rules::ruleset::{Place, RuleChanges, RuleSet};
+use rules::ruleset::{RuleChanges, RuleSet, Slot};
 use rules::shared_map::SharedMap;
 
 use crate::diff::TableDiff;
@@ -87,7 +87,7 @@ pub struct Compiled {
     /// What the paths execute.
     pub table: Table,
     /// The view of each rule, in the order of the rules.
-    pub rules: SharedMap<Place, Arc<RuleView>>,
+    pub rules: SharedMap<Slot, Arc<RuleView>>,
     /// How many outputs of rules with a share set each source.
     sources: BTreeMap<IpAddr, usize>,
     /// The host's addresses from which those of the table were derived.
@@ -101,7 +101,7 @@ type Addressed = (Ifindex, Option<Ifindex>, Option<IpAddr>);
 #[derive(Clone, Debug, Default)]
 pub struct Amendment {
     /// The view of each rule after the change, in the order of the rules.
-    pub rules: SharedMap<Place, Arc<RuleView>>,
+    pub rules: SharedMap<Slot, Arc<RuleView>>,
     /// The difference between the tables before and after.
     pub diff: TableDiff,
     /// How many outputs of rules with a share set, after the change, each source that a changed rule sets or

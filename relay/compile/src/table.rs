@@ -119,10 +119,10 @@ pub struct Route {
     /// Cap on what the rule accepts.
     pub limit: Option<RateLimit>,
     /// Which of the rule's inputs is relayed, the same for all of its routes; `None`: each is.
-    pub failover: Option<Box<FailoverLines>>,
+    pub failover: Option<Box<FailoverLegs>>,
     /// How the rule's inputs become one stream, the same for all of its routes; `None`: each packet is
     /// relayed.
-    pub merge: Option<Box<MergeLines>>,
+    pub merge: Option<Box<MergeLegs>>,
     /// The share whose gate must be open for the rule's packets, the same for all of its routes; `None`: they
     /// always pass.
     pub share: Option<String>,
@@ -142,7 +142,7 @@ impl Route {
 
 /// When which of a rule's inputs is relayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailoverLines {
+pub struct FailoverLegs {
     /// When another takes over.
     pub when: Failover,
     /// The inputs as [`Route::input`] names them, the preferred first.
@@ -151,14 +151,14 @@ pub struct FailoverLines {
 
 /// How a rule's inputs become one stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MergeLines {
+pub struct MergeLegs {
     /// How copies are recognised, and for how long.
     pub how: Merge,
     /// The inputs as [`Route::input`] names them, in the order of the rule.
     pub lines: Vec<String>,
 }
 
-impl FailoverLines {
+impl FailoverLegs {
     /// Time without a packet of the active leg after which another takes over, in nanoseconds.
     pub fn silence_ns(&self) -> u64 {
         nanoseconds(self.when.silence)

@@ -118,7 +118,7 @@ nested! {
     Webhook, Form::Text(&HTTP), ToString::to_string;
     Url, Form::Text(&HTTPS), ToString::to_string;
     NotifyTargets as NotifyTarget, Form::Tables("NotifyTarget"), |targets| {
-        let origins = targets.iter().map(|target| target.url.place());
+        let origins = targets.iter().map(|target| target.url.origin());
         origins.collect::<Vec<String>>().join(", ")
     };
 }
@@ -130,7 +130,7 @@ impl NotifyTable {
             return Err(format!("target: give {TARGETS_MAX} at most"));
         }
         for target in self.target.iter() {
-            let origin = target.url.place();
+            let origin = target.url.origin();
             let is_name = |name: &str| {
                 let mut letters = name.bytes();
                 let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -156,7 +156,7 @@ impl NotifyTable {
 
 impl Url {
     /// Scheme, host and port, without the path, which may be a secret.
-    pub fn place(&self) -> String {
+    pub fn origin(&self) -> String {
         let scheme = if self.is_secure { "https" } else { "http" };
         format!("{scheme}://{}", self.authority())
     }
@@ -330,7 +330,7 @@ mod tests {
             (url.is_secure, url.port, url.path.as_str()),
             (true, 443, "/hook?t=SECRET")
         );
-        assert_eq!(url.place(), "https://a.example:443");
+        assert_eq!(url.origin(), "https://a.example:443");
         assert_eq!(target.format, Some(NotifyFormat::Alertmanager));
         assert_eq!(target.severity, Some(Weight::Trouble));
         assert!(config.settings.notify.webhook.is_some());

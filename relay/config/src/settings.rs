@@ -152,7 +152,7 @@ words! {
 
 impl Settings {
     /// Replaces what only files of the host may configure by `own`.
-    pub fn keep_own(&mut self, own: &Self) {
+    pub fn retain_local(&mut self, own: &Self) {
         self.daemon = own.daemon.clone();
         self.fleet.clone_from(&own.fleet);
         self.notify = own.notify.clone();
@@ -251,7 +251,7 @@ impl Settings {
         // Its path may be a secret.
         let webhook = |settings: &Self| match &settings.notify.webhook {
             None => "none".to_owned(),
-            Some(webhook) => webhook.0.place(),
+            Some(webhook) => webhook.0.origin(),
         };
         let (was, mut is) = (webhook(before), webhook(self));
         if was == is && before.notify != self.notify {

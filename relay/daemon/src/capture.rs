@@ -66,7 +66,7 @@ impl Lender {
     ///
     /// # Errors
     /// A step that failed.
-    pub fn close_doors(&self) -> io::Result<()> {
+    pub fn enter_sandbox(&self) -> io::Result<()> {
         sys::capability::renounce_all()?;
         sys::sandbox::close(true)?;
         send_with(&self.0, &[READY], &[]).map(drop)

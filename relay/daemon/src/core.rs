@@ -31,7 +31,7 @@ use rules::document::RuleDocument;
 use rules::net::Ifindex;
 use rules::problem::Problems;
 use rules::rule::Rule;
-use rules::ruleset::{Place, Policy, RuleChanges, RuleDifference, RuleSet, diff};
+use rules::ruleset::{Policy, RuleChanges, RuleDifference, RuleSet, Slot, diff};
 use rules::shared_map::SharedMap;
 use sys::membership::Membership;
 
@@ -168,7 +168,7 @@ impl Core {
     }
 
     /// The compiled view of each rule, in their order.
-    pub(crate) const fn views(&self) -> &SharedMap<Place, Arc<RuleView>> {
+    pub(crate) const fn views(&self) -> &SharedMap<Slot, Arc<RuleView>> {
         &self.compiled.rules
     }
 
@@ -309,7 +309,7 @@ impl Core {
             .after(&standing.table, &amendment.diff);
         let budget = settings.budget.map(|budget| spenders.share(budget.0));
         amendment.diff.budget = (budget != self.table().budget).then_some(BudgetChange(budget));
-        let views = |map: &SharedMap<_, _>, rules: &[(Place, _)]| -> Vec<Arc<RuleView>> {
+        let views = |map: &SharedMap<_, _>, rules: &[(Slot, _)]| -> Vec<Arc<RuleView>> {
             let positions = rules.iter().map(|(position, _)| position);
             positions
                 .filter_map(|position| map.get(position))

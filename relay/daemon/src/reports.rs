@@ -84,7 +84,7 @@ impl Reports {
         let mut groups = BTreeSet::new();
         for rule in self.rules.iter() {
             let has_rejoin = rule.inputs.iter().any(|input| input.rejoin.is_some());
-            let position = self.rules.place(&rule.name).filter(|_| has_rejoin);
+            let position = self.rules.slot(&rule.name).filter(|_| has_rejoin);
             let Some(view) = position.and_then(|position| core.views().get(&position)) else {
                 continue;
             };

@@ -8,7 +8,7 @@ use compile::hook::Hooks;
 use compile::{InputView, RuleView};
 use observe::view::{InputState, RuleState};
 use rules::net::Ifindex;
-use rules::ruleset::{Place, RuleChanges};
+use rules::ruleset::{RuleChanges, Slot};
 use rules::shared_map::SharedMap;
 
 use crate::memberships::{Joined, of_join};
@@ -19,11 +19,11 @@ pub(crate) type LinkFacts<'a> = (&'a BTreeMap<Ifindex, String>, &'a Hooks);
 /// Computes the state of each rule. With `previous` states and the changes since, only the states of
 /// changed rules are computed.
 pub(crate) fn states(
-    rules: &SharedMap<Place, Arc<RuleView>>,
+    rules: &SharedMap<Slot, Arc<RuleView>>,
     joined: &Joined,
     (merging, hooks): LinkFacts<'_>,
-    previous: Option<(&SharedMap<Place, Arc<RuleState>>, &RuleChanges)>,
-) -> SharedMap<Place, Arc<RuleState>> {
+    previous: Option<(&SharedMap<Slot, Arc<RuleState>>, &RuleChanges)>,
+) -> SharedMap<Slot, Arc<RuleState>> {
     let state = |rule: &Arc<RuleView>| Arc::new(rule_state(rule, joined, (merging, hooks)));
     let Some((previous, changes)) = previous else {
         let states = rules.iter();

@@ -177,7 +177,7 @@ impl Supervisor {
         let outcome = match order {
             Order::Change(mut request) => {
                 if author.is_elsewhere {
-                    request.keep_own(self.core.settings());
+                    request.retain_local(self.core.settings());
                 }
                 let mut changed = match self.refuse_while_waiting() {
                     Ok(()) => self.change(&request, &author).await,
@@ -194,7 +194,7 @@ impl Supervisor {
             }
             Order::DryRun(mut request) => {
                 if author.is_elsewhere {
-                    request.keep_own(self.core.settings());
+                    request.retain_local(self.core.settings());
                 }
                 self.dry_run(&request).await.map_err(ApiError::from)
             }

@@ -103,7 +103,7 @@ impl Connection {
                 Ok(_) | Err(Failure::Answered { .. }) => Ok(connection),
                 Err(failure) => {
                     let reason = connection.close_reason(failure).await;
-                    Err(match (alert.told(), &files) {
+                    Err(match (alert.description(), &files) {
                         (Some(alert), Some(files)) => {
                             ConnectError::Refused(tls::certificate_refused(files, alert))
                         }

@@ -25,7 +25,7 @@ pub struct Duplicate {
 impl Duplicate {
     /// Describes the conflict.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let other = match self.other {
             Some(mac) => format!("{mac} answers for it on the same link"),
             None => {

@@ -93,7 +93,7 @@ impl UdpSocket {
     /// Describes it: `socat (pid 7), socket 0.0.0.0:7000`. If its owner is not visible, the text has its
     /// inode, which [`name_owners`] replaces.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let at = SocketAddr::new(self.address, self.port);
         match &self.owner {
             Some(owner) => format!("{owner}, socket {at}"),
@@ -174,12 +174,12 @@ mod tests {
         let sockets = udp_sockets();
         let listed = sockets.iter().find(|socket| socket.port == port).unwrap();
         let pid = format!("(pid {})", std::process::id());
-        assert!(listed.told().contains(&pid), "{}", listed.told());
+        assert!(listed.describe().contains(&pid), "{}", listed.describe());
         let unseen = super::UdpSocket {
             owner: None,
             ..listed.clone()
         };
-        let message = format!("port {port} is that of {}: stop it", unseen.told());
+        let message = format!("port {port} is that of {}: stop it", unseen.describe());
         let named = name_owners(&message);
         assert!(
             named.contains(&pid) && named.ends_with(": stop it"),

@@ -102,7 +102,7 @@ impl Tunnels {
     }
 
     /// Whether there may be interfaces that are not requested.
-    pub const fn have_left(&self) -> bool {
+    pub const fn has_orphans(&self) -> bool {
         self.has_orphans
     }
 

@@ -48,10 +48,10 @@ impl Sockets {
     }
 
     /// Enters the sandbox if the sockets are lent: no further ones can be opened.
-    pub(crate) fn close_doors(&self) -> Result<(), Failure> {
+    pub(crate) fn enter_sandbox(&self) -> Result<(), Failure> {
         match self {
             Self::Own => Ok(()),
-            Self::Lent(lender) => lender.close_doors().or_fail(CLOSING, Status::Unavailable),
+            Self::Lent(lender) => lender.enter_sandbox().or_fail(CLOSING, Status::Unavailable),
         }
     }
 

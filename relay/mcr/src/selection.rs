@@ -74,7 +74,7 @@ impl Part {
 }
 
 /// The failure if the daemon sends all rules, whichever are requested.
-pub(crate) fn told_all() -> Failure {
+pub(crate) fn not_paged() -> Failure {
     let message = "the daemon is of an older version and knows no --limit, --offset and --sort";
     Failure::new(Status::Refused, message)
 }

@@ -117,7 +117,7 @@ impl Notified {
             testing.spawn(async move {
                 let posted = destination.post(body).await;
                 let tested = NotifyTested {
-                    to: destination.target.url.place(),
+                    to: destination.target.url.origin(),
                     error: posted.err().map(|why| why.to_string()),
                 };
                 (index, tested)
@@ -148,7 +148,7 @@ impl Receiver {
         let reason = self.trouble.lock().clone();
         NotifyStatus {
             name: self.name.clone(),
-            to: self.target().url.place(),
+            to: self.target().url.origin(),
             format: self.target().format.unwrap_or_default().to_string(),
             state: match reason {
                 None => State::Up,
@@ -298,7 +298,7 @@ struct Reachability {
 impl Reachability {
     fn report(&mut self, events: &Events, receiver: &Receiver, why: Option<String>) {
         let is_down = why.is_some();
-        let (name, url) = (&receiver.name, receiver.target().url.place());
+        let (name, url) = (&receiver.name, receiver.target().url.origin());
         let message = match &why {
             Some(why) => format!("{name} at {url} takes no events: {why}"),
             None => format!("{name} at {url} takes events again"),

@@ -9,7 +9,7 @@ use compile::hook::{AtTc, Hook};
 use compile::host::Host;
 use compile::{Down, InputView, RuleView};
 use config::Settings;
-use rules::ruleset::{Place, RuleSet};
+use rules::ruleset::{RuleSet, Slot};
 use rules::shared_map::SharedMap;
 
 /// The running rules and the state of each.
@@ -22,7 +22,7 @@ pub struct View {
     /// The settings.
     pub settings: Arc<Settings>,
     /// In the order of the rules.
-    pub states: SharedMap<Place, Arc<RuleState>>,
+    pub states: SharedMap<Slot, Arc<RuleState>>,
     /// The host that they were compiled for.
     pub host: Arc<Host>,
     /// The state of the joins that the settings request, in their order.

@@ -179,7 +179,7 @@ impl DropReason {
     }
 
     /// Returns whether it counts no loss: another copy has passed, or will, or there is no receiver.
-    pub const fn is_meant(self) -> bool {
+    pub const fn is_intended(self) -> bool {
         matches!(self, Self::Standby | Self::Duplicate | Self::NotWanted)
     }
 

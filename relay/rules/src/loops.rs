@@ -16,8 +16,8 @@ use crate::net::LOOPBACK;
 use crate::problem::{Circle, Feed, Part, Problem, What};
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 use crate::ruleset::index::InputId;
-use crate::ruleset::place::Place;
 use crate::ruleset::set::RuleSet;
+use crate::ruleset::slot::Slot;
 use crate::wildcard;
 
 /// One output that arrives at an input.
@@ -29,7 +29,7 @@ struct Edge {
 
 /// Finds the outputs that feed their own rule, and one output of each circle of several rules. Only
 /// what packets of the rules at `starts` can reach is examined.
-pub(crate) fn find(rules: &RuleSet, starts: &[Place]) -> Vec<Problem> {
+pub(crate) fn find(rules: &RuleSet, starts: &[Slot]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut walk = Walk::new(rules);
     for from in starts {
@@ -115,7 +115,7 @@ const fn may_be_broadcast(endpoint: &Endpoint) -> bool {
 /// rule. Every circle lies within one strongly connected component (Tarjan, 1972).
 struct Walk<'a> {
     rules: &'a RuleSet,
-    edges: HashMap<Place, Arc<[Edge]>>,
+    edges: HashMap<Slot, Arc<[Edge]>>,
     visits: BTreeMap<InputId, Visit>,
     /// Nodes that are in no component yet.
     open: Vec<InputId>,
@@ -139,7 +139,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn edges(&mut self, rule: Place) -> Arc<[Edge]> {
+    fn edges(&mut self, rule: Slot) -> Arc<[Edge]> {
         let rules = self.rules;
         let cached = self.edges.entry(rule);
         Arc::clone(cached.or_insert_with(|| edges(rules, &rules[rule])))
@@ -235,7 +235,7 @@ impl<'a> Walk<'a> {
 
     /// The circles through each edge that does more than cross. Circles whose rules were all in earlier
     /// ones are omitted, so that one mistake is reported once.
-    fn circles(&mut self) -> Vec<Vec<(Place, Edge)>> {
+    fn circles(&mut self) -> Vec<Vec<(Slot, Edge)>> {
         let mut circles = Vec::new();
         let mut reported = BTreeSet::new();
         let nodes: Vec<InputId> = self.visits.keys().copied().collect();
@@ -264,7 +264,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The shortest path between two nodes of a component.
-    fn shortest_path(&mut self, from: InputId, to: InputId) -> Vec<(Place, Edge)> {
+    fn shortest_path(&mut self, from: InputId, to: InputId) -> Vec<(Slot, Edge)> {
         let within = self.component(to);
         let mut reached_from: BTreeMap<InputId, (InputId, Edge)> = BTreeMap::new();
         let mut next = VecDeque::from([from]);
@@ -291,7 +291,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn feed(rules: &RuleSet, from: Place, edge: Edge) -> Feed {
+fn feed(rules: &RuleSet, from: Slot, edge: Edge) -> Feed {
     Feed {
         from: rules[from].name.clone(),
         output: edge.output,
@@ -301,7 +301,7 @@ fn feed(rules: &RuleSet, from: Place, edge: Edge) -> Feed {
     }
 }
 
-fn problem(rules: &RuleSet, from: Place, output: usize, what: What) -> Problem {
+fn problem(rules: &RuleSet, from: Slot, output: usize, what: What) -> Problem {
     Problem {
         position: rules.position(from),
         rule: rules[from].name.clone(),

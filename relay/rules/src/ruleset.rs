@@ -4,8 +4,8 @@
 mod change;
 mod check;
 pub(crate) mod index;
-pub(crate) mod place;
 pub(crate) mod set;
+pub(crate) mod slot;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::rule::Rule;
 
 pub use change::{ChangeError, RuleChanges, RuleDifference, RuleSetDiff, diff, listed};
 pub use check::{Policy, is_link_local};
-pub use place::Place;
 pub use set::{Iter, RuleSet};
+pub use slot::Slot;
 
 impl RuleSet {
     /// Makes a set of `rules`.
@@ -33,8 +33,8 @@ impl RuleSet {
 
     /// Everything that is wrong with its rules.
     fn problems(&self, policy: Policy) -> Problems {
-        let places: Vec<Place> = self.places().collect();
-        check::problems(self, &places, policy)
+        let slots: Vec<Slot> = self.slots().collect();
+        check::problems(self, &slots, policy)
     }
 
     /// Makes a set of rules as written.
@@ -69,7 +69,7 @@ impl RuleSet {
     }
 
     /// Removes the rules named in `remove` and appends `add`, as one step. A name may be in both:
-    /// the rule is replaced and keeps its place. Only added rules are checked, because the others
+    /// the rule is replaced and keeps its slot. Only added rules are checked, because the others
     /// are valid together; if one of them has a problem, everything is checked again, so that the
     /// report is that of the whole set.
     ///
@@ -90,16 +90,16 @@ impl RuleSet {
         Ok(problems.or(set)?)
     }
 
-    /// The rules after a change, unchecked, and the places of those added.
+    /// The rules after a change, unchecked, and the slots of those added.
     fn rearranged(
         &self,
         remove: &[String],
         add: Vec<Rule>,
-    ) -> Result<(Self, Vec<Place>), ChangeError> {
+    ) -> Result<(Self, Vec<Slot>), ChangeError> {
         self.require(remove)?;
-        let mut vacant: BTreeMap<&str, Place> = remove
+        let mut vacant: BTreeMap<&str, Slot> = remove
             .iter()
-            .filter_map(|name| Some((name.as_str(), self.place(name)?)))
+            .filter_map(|name| Some((name.as_str(), self.slot(name)?)))
             .collect();
         let is_taken = |rule: &&Rule| {
             self.get(&rule.name).is_some() && !vacant.contains_key(rule.name.as_str())
@@ -113,20 +113,20 @@ impl RuleSet {
             return Err(ChangeError::AlreadyThere(taken));
         }
         let mut set = self.clone();
-        for place in vacant.values() {
-            set.take(*place);
+        for slot in vacant.values() {
+            set.take(*slot);
         }
         let last = self.rules().keys().next_back();
-        let mut next = last.map_or(Place::FIRST, |last| last.next());
+        let mut next = last.map_or(Slot::FIRST, |last| last.next());
         let mut added = Vec::new();
         for rule in add {
-            let place = vacant.remove(rule.name.as_str()).unwrap_or_else(|| {
-                let place = next;
+            let slot = vacant.remove(rule.name.as_str()).unwrap_or_else(|| {
+                let slot = next;
                 next = next.next();
-                place
+                slot
             });
-            set.put(place, Arc::new(rule));
-            added.push(place);
+            set.put(slot, Arc::new(rule));
+            added.push(slot);
         }
         added.sort();
         Ok((set, added))

@@ -20,7 +20,7 @@ pub struct Alert(Arc<OnceLock<AlertDescription>>);
 
 impl Alert {
     /// The description of the alert.
-    pub fn told(&self) -> Option<AlertDescription> {
+    pub fn description(&self) -> Option<AlertDescription> {
         self.0.get().copied()
     }
 }

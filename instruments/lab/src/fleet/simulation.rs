@@ -149,7 +149,7 @@ impl Fleet {
         let joined_s = self.until(self.started, "every relay is alive", |first| {
             let status = first.status();
             let relays = status.member.relays.values();
-            let alive = relays.filter(|relay| relay.told.state > FleetRelayState::Silent);
+            let alive = relays.filter(|relay| relay.reported.state > FleetRelayState::Silent);
             alive.count() == all
         })?;
         progress(&format!("{all} relays are alive after {joined_s:.1} s"));
@@ -163,7 +163,7 @@ impl Fleet {
         let live_s = self.until(requested, "every relay has the rules", |first| {
             let status = first.status();
             let relays = &status.member.relays;
-            let mut generations = relays.values().map(|relay| relay.told.generation);
+            let mut generations = relays.values().map(|relay| relay.reported.generation);
             relays.len() == all && generations.all(|has| has == applied.generation)
         })?;
         progress(&format!(

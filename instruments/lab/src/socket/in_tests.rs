@@ -77,7 +77,7 @@ impl Sender {
     ///
     /// # Errors
     /// When a socket call fails.
-    pub fn heard_here((namespace, name): End<'_>, source: IpAddr) -> Result<Self> {
+    pub fn with_loopback((namespace, name): End<'_>, source: IpAddr) -> Result<Self> {
         namespace.run(|| {
             let at = SocketAddr::new(source, 0);
             let socket = Socket::new(Domain::for_address(at), Type::DGRAM, None)?;

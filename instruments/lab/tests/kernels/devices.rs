@@ -408,7 +408,7 @@ fn send(chain: &Chain, daemon: &Daemon, case: &Case) -> Result<()> {
             IpAddr::V4(source) => Ipv4Addr::from_bits(source.to_bits() + 1).into(),
             IpAddr::V6(source) => Ipv6Addr::from_bits(source.to_bits() + 1).into(),
         };
-        let own = Sender::heard_here((&chain.relay, by), other)?;
+        let own = Sender::with_loopback((&chain.relay, by), other)?;
         own.send_numbered(*group, 5001, BURST, 700)?;
         sink.expect(BURST, PATIENCE)
             .context("of a program")

@@ -121,7 +121,7 @@ impl Outcome for Trial {
 
 impl Trial {
     /// Whether the generator offered the requested rate.
-    pub fn kept_up(&self) -> bool {
+    pub fn is_on_schedule(&self) -> bool {
         self.offered_pps() >= KEPT_UP * self.asked_pps
     }
 
@@ -334,7 +334,7 @@ mod tests {
             ..Trial::default()
         };
         assert_eq!(trial.unexplained(), 100);
-        assert!(!trial.kept_up());
+        assert!(!trial.is_on_schedule());
         trial.drops.push(Drop {
             at: Stage::Relay,
             what: "rule cam1: rate_limited".to_owned(),

@@ -378,8 +378,7 @@ fn due(words: &Merge, stream: usize, line: usize, now_ns: u64) -> Option<(u64, u
     let is_part = (part.first ^ words.stream[stream].top) >> NUMBER_BITS == 0;
     let is_later = own.since_ns > words.stream[stream].began_ns;
     // It is live as long as it delivers anything, even of another stream.
-    let is_live =
-        own.seen_ns != 0 && now_ns.saturating_sub(own.seen_ns) <= words.window_ns.saturating_mul(1);
+    let is_live = own.seen_ns != 0 && now_ns.saturating_sub(own.seen_ns) <= words.window_ns;
     let first = match (is_later, is_part) {
         (false, _) => base,
         (true, true) => part.first & NUMBER_MASK,

@@ -9,7 +9,7 @@ use compile::host::Host;
 use rules::demand::{Groups, Listening};
 use rules::net::Ifindex;
 use rules::rule::Rule;
-use rules::ruleset::{Place, RuleChanges, RuleSet};
+use rules::ruleset::{RuleChanges, RuleSet, Slot};
 use sys::membership::Membership;
 
 use super::{Core, Recompiled, Step};
@@ -18,7 +18,7 @@ use crate::memberships::{of_inputs, of_join};
 
 /// The rules that forward and have outputs on demand.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Demanding(BTreeMap<Place, Arc<Rule>>);
+pub(super) struct Demanding(BTreeMap<Slot, Arc<Rule>>);
 
 impl Demanding {
     /// Updates the rules of `old` to those of `new`. Only rules that differ are read.
@@ -27,7 +27,7 @@ impl Demanding {
         for (position, _) in removed {
             self.0.remove(&position);
         }
-        let is_demanding = |(_, rule): &(Place, Arc<Rule>)| rule.enabled && rule.has_demand();
+        let is_demanding = |(_, rule): &(Slot, Arc<Rule>)| rule.enabled && rule.has_demand();
         self.0.extend(added.into_iter().filter(is_demanding));
     }
 

@@ -16,11 +16,11 @@ pub(crate) enum Request {
 
 impl Request {
     /// Keeps the settings that only files of this host may change.
-    pub(crate) fn keep_own(&mut self, own: &Settings) {
+    pub(crate) fn retain_local(&mut self, own: &Settings) {
         if let Self::Replace(list) = self
             && let Some(settings) = &mut list.settings
         {
-            settings.keep_own(own);
+            settings.retain_local(own);
         }
     }
 }

@@ -14,7 +14,7 @@ use observe::events::{self, event};
 use observe::view::{self, RuleState, View};
 use rules::demand::Listening;
 use rules::net::Ifindex;
-use rules::ruleset::{Place, RuleChanges, RuleSet};
+use rules::ruleset::{RuleChanges, RuleSet, Slot};
 use rules::shared_map::SharedMap;
 use tokio::task::block_in_place;
 
@@ -470,7 +470,7 @@ impl Supervisor {
     }
 
     /// Replaces the view; then publishes `events`, which led to it, and those of its differences.
-    fn replace_view(&self, states: SharedMap<Place, Arc<RuleState>>, mut events: Vec<Event>) {
+    fn replace_view(&self, states: SharedMap<Slot, Arc<RuleState>>, mut events: Vec<Event>) {
         let view = Arc::new(View {
             generation: self.core.generation(),
             rules: self.core.rules().clone(),

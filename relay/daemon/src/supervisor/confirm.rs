@@ -140,7 +140,7 @@ impl Supervisor {
         };
         let mut before = self.rules_before(&pending)?;
         if author.is_elsewhere {
-            before.settings.keep_own(self.core.settings());
+            before.settings.retain_local(self.core.settings());
         }
         if dry_run {
             return Ok(self.core.compare(&before.rules, &before.settings));

@@ -52,6 +52,6 @@ fn message(rule: &Rule, input: &Endpoint, socket: &UdpSocket) -> String {
          or set local = \"yes\" if both are to have the packets",
         rule.name,
         socket.port,
-        socket.told()
+        socket.describe()
     )
 }

@@ -74,7 +74,7 @@ impl Supervisor {
                     if author.is_elsewhere {
                         // Invalid files were refused already: without settings they are empty.
                         let own = Config::load(files, Policy::PERMISSIVE).unwrap_or_default();
-                        settings.keep_own(&own.settings);
+                        settings.retain_local(&own.settings);
                     }
                     rewrite_all(files, &documents, &settings)
                 })

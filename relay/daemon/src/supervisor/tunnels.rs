@@ -91,7 +91,7 @@ impl Supervisor {
 
     /// Removes tunnels that are no longer configured; at the start also those of an earlier run.
     pub(crate) async fn remove_tunnels(&mut self) {
-        if self.tunnels.have_left() {
+        if self.tunnels.has_orphans() {
             self.tunnels.remove_others().await;
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bpf::layout::{Choice, Gate, Line};
 use bpf::merge_layout::Merge;
-use compile::table::{FailoverLines, LocalDelivery, Output, OutputState, RateLimit, RateUnit};
+use compile::table::{FailoverLegs, LocalDelivery, Output, OutputState, RateLimit, RateUnit};
 use packet::verdict::DropReason;
 use rules::failover::Failover as Times;
 use sys::field;
@@ -185,7 +185,7 @@ fn route(input: &str) -> Route {
         path: Path::Userspace,
         local: LocalDelivery::Auto,
         limit: None,
-        failover: Some(Box::new(FailoverLines {
+        failover: Some(Box::new(FailoverLegs {
             when: Times {
                 silence: Duration::from_secs(60),
                 ..Times::default()

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use compile::diff::TableDiff;
-use compile::table::{MergeLines, Route, RouteKey, Table};
+use compile::table::{MergeLegs, Route, RouteKey, Table};
 use dataplane::counters::LineStats;
 use dataplane::{Capacity, Dataplane, Error};
 use rules::merge::{By, ByteOrder, Field, Merge, Sequence};
@@ -27,7 +27,7 @@ fn merged(bed: &Bed, rule: &str, ports: &[u16]) -> Vec<(RouteKey, Route)> {
         session: None,
         count: None,
     });
-    let merge = MergeLines {
+    let merge = MergeLegs {
         how: Merge {
             by,
             window: Duration::from_secs(60),

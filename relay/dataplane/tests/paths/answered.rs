@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use compile::table::{MergeLines, Output, Route, RouteKey, Table, Ttl};
+use compile::table::{MergeLegs, Output, Route, RouteKey, Table, Ttl};
 use packet::answer::LIFETIME_NS;
 use packet::craft::{Craft, group_mac};
 use packet::verdict::{DropReason, Verdict};
@@ -85,7 +85,7 @@ impl Scene {
     /// A table that reflects every interface's packets to all others.
     fn table(&self, ttl: Ttl) -> Table {
         let lines: Vec<String> = INTERFACES.map(|link| format!("in{link}")).into();
-        let merge = MergeLines {
+        let merge = MergeLegs {
             how: Merge {
                 by: By::Once,
                 window: Duration::from_millis(1),

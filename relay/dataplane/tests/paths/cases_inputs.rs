@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use compile::table::{DownReason, FailoverLines, RateLimit, RateUnit, Route, RouteKey};
+use compile::table::{DownReason, FailoverLegs, RateLimit, RateUnit, Route, RouteKey};
 use packet::craft::Craft;
 use packet::verdict::{DropReason, Verdict};
 use rules::failover::Failover;
@@ -36,7 +36,7 @@ pub(crate) fn several(mut case: Case, keys: &[RouteKey], taken: usize) -> Case {
 /// The same where the inputs stand by for each other; the first is active from the start.
 pub(crate) fn of_lines(case: Case, keys: &[RouteKey], taken: usize) -> Case {
     let mut case = several(case, keys, taken);
-    let failover = FailoverLines {
+    let failover = FailoverLegs {
         when: Failover {
             silence: Duration::from_secs(60),
             revert: None,

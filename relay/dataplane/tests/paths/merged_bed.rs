@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use compile::table::{MergeLines, Route, RouteKey, Table};
+use compile::table::{MergeLegs, Route, RouteKey, Table};
 use lab::wait;
 use packet::craft::Craft;
 use packet::verdict::{DropReason, Verdict};
@@ -67,7 +67,7 @@ pub(crate) fn of_lines(rule: &str, by: By, lines: &[usize], ipv6: bool) -> Table
             }
         })
     });
-    let merge = MergeLines {
+    let merge = MergeLegs {
         how: how(by),
         lines: lines.iter().copied().map(at).collect(),
     };

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use compile::table::{MergeLines, Table};
+use compile::table::{MergeLegs, Table};
 use dataplane::counters::{DropReason, RuleCounters};
 use lab::socket::{Datagram, Receiver, Sender, number, payload};
 use nix::sys::signal::{Signal, kill};
@@ -58,7 +58,7 @@ fn merged(bed: &Bed, name: &str, how: Merge, lines: &[usize]) -> Vec<Rule> {
         let (key, mut route) = bed.rule(name, LINES[*line], PORT, outputs);
         route.input = Some(LINES[*line].to_owned());
         let lines = all.clone();
-        route.merge = Some(Box::new(MergeLines { how, lines }));
+        route.merge = Some(Box::new(MergeLegs { how, lines }));
         (key, route)
     };
     lines.iter().map(rule).collect()

@@ -71,7 +71,7 @@ pub struct RelayStatus {
     /// Its session.
     pub session: SessionNumber,
     /// Its status as in the API, without its rules and counters.
-    pub told: FleetRelay,
+    pub reported: FleetRelay,
 }
 
 impl Member {
@@ -188,7 +188,7 @@ impl Member {
         };
         RelayStatus {
             session: entry.session,
-            told: relay,
+            reported: relay,
         }
     }
 

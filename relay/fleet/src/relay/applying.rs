@@ -139,7 +139,7 @@ impl Operator {
         let entry = ShareEntry::read(key, value).ok()?;
         if let Some(holder) = self.status.member.relays.get(&entry.relay)
             && holder.session >= entry.session
-            && holder.told.generation >= self.rules.generation
+            && holder.reported.generation >= self.rules.generation
         {
             return Some(Txn::new());
         }

@@ -154,7 +154,7 @@ impl Operator {
         let has = |relay: &FleetRelay| roles.iter().all(|role| relay.roles.contains(role));
         let relays = self.status.member.relays.iter();
         relays
-            .filter(move |(_, relay)| is_alive(&relay.told) && has(&relay.told))
+            .filter(move |(_, relay)| is_alive(&relay.reported) && has(&relay.reported))
             .map(|(name, _)| name.as_str())
     }
 
@@ -225,7 +225,7 @@ impl Operator {
         let shares = self.rules.shares();
         let relays = self.status.member.relays.values();
         let takers: Vec<_> = relays
-            .map(|relay| &relay.told)
+            .map(|relay| &relay.reported)
             .filter(|relay| is_alive(relay) && relay.state != FleetRelayState::Drained)
             .map(|relay| Candidate {
                 name: &relay.name,

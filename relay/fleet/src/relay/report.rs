@@ -19,7 +19,7 @@ const SILENT_MS: u64 = 20_000;
 pub(super) fn status(status: &Status, hold: Duration) -> FleetStatus {
     let member = &status.member;
     let members = member.relays.values();
-    let mut relays: Vec<FleetRelay> = members.map(|one| relay(&one.told, status)).collect();
+    let mut relays: Vec<FleetRelay> = members.map(|one| relay(&one.reported, status)).collect();
     relays.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
     let names: BTreeSet<&String> = member.shares.keys().chain(status.rules.keys()).collect();
     let mut shares: Vec<FleetShare> = names.into_iter().map(|name| share(name, status)).collect();
@@ -150,13 +150,13 @@ mod tests {
 
     fn example() -> Status {
         let relay = |session, name: &str, state| {
-            let told = FleetRelay {
+            let reported = FleetRelay {
                 name: name.to_owned(),
                 state,
                 generation: 4,
                 ..FleetRelay::default()
             };
-            (name.to_owned(), RelayStatus { session, told })
+            (name.to_owned(), RelayStatus { session, reported })
         };
         let share = |name: &str, holder: Option<&str>, state, problem: Option<&str>| {
             let share = FleetShare {
@@ -236,7 +236,7 @@ mod tests {
         let mut example = example();
         for (ago, named) in [(19_000, false), (21_000, true)] {
             let relay = example.member.relays.get_mut("relay-a").unwrap();
-            relay.told.last_beat_ms = Some(ago);
+            relay.reported.last_beat_ms = Some(ago);
             let problems = status(&example, Duration::from_secs(2)).problems;
             let is_named = |problem: &String| problem.ends_with("mcr fleet fence relay-a");
             assert_eq!(problems.iter().any(is_named), named, "{problems:?}");

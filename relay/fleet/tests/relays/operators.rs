@@ -21,7 +21,7 @@ async fn shares_go_where_operators_want_them() {
     eventually("drained", || b.host.open() == shares(20)).await;
     drain(false).await.unwrap();
     eventually("in service", || {
-        b.relay().status().member.relays["relay-a"].told.state != FleetRelayState::Drained
+        b.relay().status().member.relays["relay-a"].reported.state != FleetRelayState::Drained
     })
     .await;
     let move_to = |name: &str, relay: &str| {

@@ -203,7 +203,7 @@ impl TunnelSpec<'_> {
                 let sockets = udp_sockets();
                 let taker = sockets.iter().find(|socket| socket.port == *port);
                 let taker =
-                    taker.map_or_else(|| "another socket".to_owned(), |socket| socket.told());
+                    taker.map_or_else(|| "another socket".to_owned(), |socket| socket.describe());
                 format!(
                     "cannot make tunnel {name}: UDP port {port} is taken by {taker}; stop that program or \
                      give the tunnel another port, at both ends"

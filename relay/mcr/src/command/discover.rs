@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     };
     let mut listener = Listener::open(interfaces, &sockets, at_xdp)?;
     let _memberships = join(&args.join, &listener.interfaces)?;
-    sockets.close_doors()?;
+    sockets.enter_sandbox()?;
     let until = Instant::now() + args.duration;
     let is_live = !global.json && io::stdout().is_terminal();
     // Even an immediate interrupt reports what waits in the sockets.

@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render::{self, Form};
-use crate::selection::{Part, Selection, told_all};
+use crate::selection::{Part, Selection, not_paged};
 
 /// List the rules as configured; mcr stats shows what they do.
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ fn part(control: &Control, args: &Args, form: Form) -> Result<String, Failure> {
         limit,
     })?;
     let Some(selection) = reply.selection else {
-        return Err(told_all());
+        return Err(not_paged());
     };
     if form == Form::Json {
         return Ok(render::json_text(&reply)?);

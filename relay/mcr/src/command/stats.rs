@@ -12,7 +12,7 @@ use crate::control::{self, Control};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render::{self, Form};
-use crate::selection::{Part, Selection, told_all};
+use crate::selection::{Part, Selection, not_paged};
 
 /// Show what every rule and output counted.
 #[derive(Debug, clap::Args)]
@@ -83,7 +83,7 @@ fn read(control: &Control, args: &Args) -> Result<Stats, Failure> {
             limit: args.part.limit,
             ..StatsQuery::default()
         })?;
-        Part::tell(stats.selection.as_ref().ok_or_else(told_all)?.part);
+        Part::tell(stats.selection.as_ref().ok_or_else(not_paged)?.part);
         return Ok(stats);
     }
     let names = &args.names;

@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     super::traffic_run::stop_on_signals(&stop)?;
     capture.capture_at(points, Some(&control))?;
-    capture.source.close_doors()?;
+    capture.source.enter_sandbox()?;
     // In the sandbox nothing new can be captured.
     let follower = (!args.lent).then(|| Follower::start(control, args.name.clone(), args.output));
     let outcome = capture.capture(follower.as_ref(), &stop);

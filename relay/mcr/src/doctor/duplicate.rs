@@ -6,6 +6,8 @@ use super::snapshot::Snapshot;
 pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let duplicates = snapshot.duplicates.iter();
     duplicates
-        .map(|one| Finding::new(Severity::Harms, &one.interface, one.told()).remedy(one.remedy()))
+        .map(|one| {
+            Finding::new(Severity::Harms, &one.interface, one.describe()).remedy(one.remedy())
+        })
         .collect()
 }

@@ -42,7 +42,7 @@ fn bound(snapshot: &Snapshot, rule: &Rule, view: &RuleView) -> Vec<Finding> {
             }
         }
         for socket in sockets.into_values() {
-            let owner = socket.told();
+            let owner = socket.describe();
             let what = match rule.local {
                 LocalDelivery::No => "waits for the same packets: it hears nothing any more",
                 _ => "has its port too: both get each packet",
@@ -99,7 +99,7 @@ fn starved(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
         for socket in listeners(snapshot, input.destination, input.ports) {
             let evidence = format!(
                 "local=no, but {} on this host waits for input {input}: it hears nothing any more",
-                socket.told()
+                socket.describe()
             );
             let finding = Finding::of_rule(Severity::Harms, &rule.name, evidence);
             findings
@@ -122,7 +122,7 @@ fn waiting_for_copies(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
         for socket in sockets.filter(|socket| !socket.address.is_unspecified()) {
             let evidence = format!(
                 "{} on this host waits for output {to}: copies leave the host and are not looped back",
-                socket.told()
+                socket.describe()
             );
             let finding = Finding::of_rule(Severity::Harms, &rule.name, evidence);
             findings.push(finding.remedy(

@@ -232,11 +232,13 @@ pub(crate) fn drops(rule: &RuleStats) -> BTreeMap<&str, u64> {
 
 /// Packets that a rule and its outputs lost, without those dropped on purpose, as duplicates are.
 pub(crate) fn dropped(rule: &RuleStats) -> u64 {
-    let is_meant = |name: &str| {
+    let is_intended = |name: &str| {
         let mut all = DropReason::ALL.into_iter();
-        all.any(|reason| reason.is_meant() && reason.as_str() == name)
+        all.any(|reason| reason.is_intended() && reason.as_str() == name)
     };
-    let lost = drops(rule).into_iter().filter(|(name, _)| !is_meant(name));
+    let lost = drops(rule)
+        .into_iter()
+        .filter(|(name, _)| !is_intended(name));
     lost.map(|(_, count)| count).sum()
 }
 

@@ -148,7 +148,7 @@ fn reports_what_to_join_where_a_range_is_too_large(path: &str) {
         .add("all", "239.2.0.0/16%veth1:5001", &[output])
         .unwrap();
     let source = "10.0.0.2".parse().unwrap();
-    let sender = Sender::heard_here((&chain.relay, "veth1"), source).unwrap();
+    let sender = Sender::with_loopback((&chain.relay, "veth1"), source).unwrap();
     let _stream = Repeated::start(move || {
         sender
             .send("239.2.9.9".parse().unwrap(), 5001, &[7; 100])

@@ -377,13 +377,13 @@ fn mtus(rule: &RuleState, egress: &Interface, host: &Host) -> Option<String> {
 /// Packets lost of those dropped: excludes standby packets, duplicates and what nobody wants.
 pub(crate) fn lost<'a>(drops: impl Iterator<Item = &'a Drops>) -> u64 {
     let occurred = drops.flat_map(Drops::occurred);
-    let lost = occurred.filter(|(reason, _)| !reason.is_meant());
+    let lost = occurred.filter(|(reason, _)| !reason.is_intended());
     lost.fold(0, |sum, (_, count)| sum.saturating_add(count))
 }
 
 /// Whether a reason is reported here; an output that is down is reported separately.
 const fn is_fault(reason: DropReason) -> bool {
-    !reason.is_meant()
+    !reason.is_intended()
         && !matches!(
             reason,
             DropReason::InterfaceMissing

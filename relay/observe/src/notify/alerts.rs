@@ -260,7 +260,7 @@ fn faults(state: &RuleState) -> Vec<(&'static str, String, String)> {
 
 /// Whether the condition of an alert still holds, as far as that can be seen.
 fn holds((kind, subject, part): &Key, view: &View, source: &Source) -> bool {
-    let position = view.rules.place(subject);
+    let position = view.rules.slot(subject);
     let state = position.and_then(|position| view.states.get(&position));
     let rule = view.rules.get(subject).filter(|rule| rule.enabled);
     let is_fault = || {

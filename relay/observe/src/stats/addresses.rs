@@ -25,7 +25,7 @@ pub(crate) static CONFLICT: Row<Duplicate> = Row {
     kind: ADDRESS_CONFLICT,
     // One answer may be lost.
     condition: |_| (1, Alarm::above(0).held(3 * INTERVAL_NS)),
-    begins: |one| format!("{}: {}", one.told(), one.remedy()),
+    begins: |one| format!("{}: {}", one.describe(), one.remedy()),
     remedy: "",
     ends: Some((ADDRESS_CONFLICT_ENDED, |one, _| {
         format!(

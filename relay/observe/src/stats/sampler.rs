@@ -87,7 +87,7 @@ impl SampleChanges {
     #[must_use]
     pub fn events(self, view: &View) -> Vec<Event> {
         let state = |rule: &str| {
-            let position = view.rules.place(rule)?;
+            let position = view.rules.slot(rule)?;
             view.states.get(&position)
         };
         let is_idle = |rule: &str| state(rule).is_some_and(|state| state.is_idle());
@@ -213,7 +213,7 @@ impl Sampler {
         let before_ns = streams.read_ns.map_or(now_ns, |(_, before_ns)| before_ns);
         let span = streams.begin(now_ns);
         let mut positions = streams.requested(now_ns);
-        positions.extend(arrived.keys().filter_map(|rule| rules.place(rule)));
+        positions.extend(arrived.keys().filter_map(|rule| rules.slot(rule)));
         let mut changes = SampleChanges::default();
         let mut all = Amount::default();
         let none = Received::default();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use rules::rule::Rule;
-use rules::ruleset::{Place, RuleSet};
+use rules::ruleset::{RuleSet, Slot};
 use rules::shared_map::SharedMap;
 
 use super::history::{Ring, Span};
@@ -16,15 +16,15 @@ use super::stream::{Rest, Stream};
 pub(super) struct Streams {
     pub(super) rules: Arc<RuleSet>,
     /// A rule that never received anything and is not watched has none.
-    streams: BTreeMap<Place, Stream>,
+    streams: BTreeMap<Slot, Stream>,
     /// Those that are read with every sample.
-    awake: BTreeSet<Place>,
+    awake: BTreeSet<Slot>,
     /// Those at rest that change without a packet, and when, in nanoseconds of `CLOCK_MONOTONIC`.
-    due: BTreeSet<(u64, Place)>,
+    due: BTreeSet<(u64, Slot)>,
     /// The time of the request of a reading in progress: streams that fall due later are not in it.
     requested_ns: Option<u64>,
     /// When rules were added, in nanoseconds of `CLOCK_MONOTONIC`: those that never received anything.
-    added_ns: BTreeMap<Place, u64>,
+    added_ns: BTreeMap<Slot, u64>,
     /// The times of the first and the last reading: counts until the first are not reported.
     pub(super) read_ns: Option<(u64, u64)>,
     /// The history of all rules together.
@@ -54,14 +54,14 @@ impl Streams {
         }
     }
 
-    fn take(&mut self, position: Place) -> Option<Stream> {
+    fn take(&mut self, position: Slot) -> Option<Stream> {
         self.awake.remove(&position);
         let mut stream = self.streams.remove(&position)?;
         self.cancel(position, &mut stream);
         Some(stream)
     }
 
-    fn cancel(&mut self, position: Place, stream: &mut Stream) {
+    fn cancel(&mut self, position: Slot, stream: &mut Stream) {
         if let Some(due_ns) = stream.due_ns.take() {
             self.due.remove(&(due_ns, position));
         }
@@ -76,18 +76,18 @@ impl Streams {
     }
 
     /// Begins a reading: the rules to read, whether they received packets or not.
-    pub(super) fn request(&mut self, now_ns: u64) -> BTreeSet<Place> {
+    pub(super) fn request(&mut self, now_ns: u64) -> BTreeSet<Slot> {
         self.requested_ns = Some(now_ns);
         self.attended(now_ns)
     }
 
     /// The rules of the reading in progress, which ends with this.
-    pub(super) fn requested(&mut self, now_ns: u64) -> BTreeSet<Place> {
+    pub(super) fn requested(&mut self, now_ns: u64) -> BTreeSet<Slot> {
         let requested_ns = self.requested_ns.take().unwrap_or(now_ns);
         self.attended(requested_ns)
     }
 
-    fn attended(&self, now_ns: u64) -> BTreeSet<Place> {
+    fn attended(&self, now_ns: u64) -> BTreeSet<Slot> {
         let due = self.due.iter().take_while(|(due_ns, _)| *due_ns <= now_ns);
         let awake = self.awake.iter().copied();
         awake.chain(due.map(|(_, position)| *position)).collect()
@@ -114,7 +114,7 @@ impl Streams {
     /// afterwards the stream rests if it may.
     pub(super) fn sample(
         &mut self,
-        (position, before_ns): (Place, u64),
+        (position, before_ns): (Slot, u64),
         sample: impl FnOnce(&Rule, &mut Stream),
     ) {
         let is_awake = self.awake.contains(&position);
@@ -149,13 +149,13 @@ impl Streams {
 
     /// The rule of that name, and its stream if there is one.
     pub(super) fn of(&self, rule: &str) -> Option<(&Rule, Option<&Stream>)> {
-        let position = self.rules.place(rule)?;
+        let position = self.rules.slot(rule)?;
         Some((&self.rules[position], self.streams.get(&position)))
     }
 
     /// When a rule was added that never received anything, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) fn added_ns(&self, rule: &str) -> Option<u64> {
-        self.added_ns.get(&self.rules.place(rule)?).copied()
+        self.added_ns.get(&self.rules.slot(rule)?).copied()
     }
 
     #[cfg(test)]

@@ -27,7 +27,7 @@ fn rule(name: &str, input: &str, outputs: &[&str]) -> Rule {
 
 fn problems(rules: &[Rule]) -> Vec<String> {
     let set = RuleSet::unchecked(rules.iter().cloned().map(Arc::new));
-    let problems = find(&set, &set.places().collect::<Vec<_>>());
+    let problems = find(&set, &set.slots().collect::<Vec<_>>());
     problems.iter().map(ToString::to_string).collect()
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::place::Place;
 use super::set::RuleSet;
+use super::slot::Slot;
 use crate::document::RuleDocument;
 use crate::near::nearest;
 use crate::problem::Problems;
@@ -15,17 +15,17 @@ use crate::shared_map::SharedMap;
 /// The rules that differ between two sets, in the order of the sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleChanges {
-    /// Rules of the old set that are not in the new one, or not at the same place.
-    pub removed: Vec<(Place, Arc<Rule>)>,
-    /// Rules of the new set that were not in the old one, or not at the same place.
-    pub added: Vec<(Place, Arc<Rule>)>,
+    /// Rules of the old set that are not in the new one, or not at the same slot.
+    pub removed: Vec<(Slot, Arc<Rule>)>,
+    /// Rules of the new set that were not in the old one, or not at the same slot.
+    pub added: Vec<(Slot, Arc<Rule>)>,
 }
 
 impl RuleChanges {
     /// Compares two sets by the identity of their rules in memory, in a time that depends on what
     /// differs more than on their size. A rule that was parsed again differs, even if it is equal.
     pub fn between(old: &RuleSet, new: &RuleSet) -> Self {
-        let to_owned = |(place, rule): (&Place, &Arc<Rule>)| (*place, Arc::clone(rule));
+        let to_owned = |(slot, rule): (&Slot, &Arc<Rule>)| (*slot, Arc::clone(rule));
         let difference = SharedMap::difference(old.rules(), new.rules());
         Self {
             removed: difference.removed.into_iter().map(to_owned).collect(),
@@ -49,8 +49,8 @@ impl RuleSet {
     pub fn difference_to(&self, old: &Self) -> (usize, usize, Vec<&Rule>) {
         let difference = SharedMap::difference(old.rules(), self.rules());
         let changed = difference.removed.iter().chain(&difference.added);
-        let places = changed.map(|(place, _)| **place);
-        let (Some(first), Some(last)) = (places.clone().min(), places.max()) else {
+        let slots = changed.map(|(slot, _)| **slot);
+        let (Some(first), Some(last)) = (slots.clone().min(), slots.max()) else {
             return (0, 0, Vec::new());
         };
         let start = self.position(first);

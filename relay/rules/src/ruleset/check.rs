@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use super::index::InputId;
-use super::place::Place;
 use super::set::RuleSet;
+use super::slot::Slot;
 use crate::demand::DemandProblem;
 use crate::endpoint::Endpoint;
 use crate::failover::{FailoverProblem, On};
@@ -30,18 +30,18 @@ impl Policy {
     };
 }
 
-/// What is wrong with the rules at `places`, alone and with any other of the set. Reports everything if
+/// What is wrong with the rules at `slots`, alone and with any other of the set. Reports everything if
 /// these are all rules of the set in their order; otherwise, with the others valid together, at least
 /// one problem if there is any.
-pub(super) fn problems(rules: &RuleSet, places: &[Place], policy: Policy) -> Problems {
-    let mut problems = loops::find(rules, places);
+pub(super) fn problems(rules: &RuleSet, slots: &[Slot], policy: Policy) -> Problems {
+    let mut problems = loops::find(rules, slots);
     let mut names = HashMap::new();
     let mut rivals = Vec::new();
-    for place in places {
+    for slot in slots {
         let mut check = Check {
             rules,
-            place: *place,
-            rule: &rules[*place],
+            slot: *slot,
+            rule: &rules[*slot],
             problems: &mut problems,
         };
         check.name(&mut names);
@@ -49,7 +49,7 @@ pub(super) fn problems(rules: &RuleSet, places: &[Place], policy: Policy) -> Pro
         check.outputs();
         if check.rule.enabled {
             check.problems = &mut rivals;
-            check.rivals(places);
+            check.rivals(slots);
             check.divided();
         }
     }
@@ -60,7 +60,7 @@ pub(super) fn problems(rules: &RuleSet, places: &[Place], policy: Policy) -> Pro
 
 struct Check<'r, 'p> {
     rules: &'r RuleSet,
-    place: Place,
+    slot: Slot,
     rule: &'r Rule,
     problems: &'p mut Vec<Problem>,
 }
@@ -73,7 +73,7 @@ impl<'r> Check<'r, '_> {
             _ => String::new(),
         };
         self.problems.push(Problem {
-            position: self.rules.position(self.place),
+            position: self.rules.position(self.slot),
             rule: self.rule.name.clone(),
             part,
             text,
@@ -81,7 +81,7 @@ impl<'r> Check<'r, '_> {
         });
     }
 
-    fn name(&mut self, names: &mut HashMap<&'r str, Place>) {
+    fn name(&mut self, names: &mut HashMap<&'r str, Slot>) {
         let name = &self.rule.name;
         if name.is_empty() {
             self.report(Part::Name, What::NameEmpty);
@@ -91,7 +91,7 @@ impl<'r> Check<'r, '_> {
             let first = self.rules.position(first);
             self.report(Part::Name, What::NameTaken { first });
         } else {
-            names.insert(name, self.place);
+            names.insert(name, self.slot);
         }
     }
 
@@ -177,7 +177,7 @@ impl<'r> Check<'r, '_> {
         for (index, input) in self.rule.inputs.iter().enumerate() {
             let reached = self.rules.index().reached_by(input).into_iter();
             let mut others = reached
-                .filter(|other| other.rule != self.place)
+                .filter(|other| other.rule != self.slot)
                 .map(|other| (&self.rules[other.rule], other.input));
             let shared = others.find(|(other, _)| self.rule.is_divided() || other.is_divided());
             if let Some((other, number)) = shared.filter(|_| input.is_multicast()) {
@@ -256,13 +256,13 @@ impl<'r> Check<'r, '_> {
 
     /// Finds inputs that claim the same packets with equal precedence as an earlier input, or as an
     /// input of a rule that is not being checked.
-    fn rivals(&mut self, checked: &[Place]) {
+    fn rivals(&mut self, checked: &[Slot]) {
         for (index, input) in self.rule.inputs.iter().enumerate() {
             let own = InputId {
-                rule: self.place,
+                rule: self.slot,
                 input: index,
             };
-            let is_checked = |place: &Place| checked.binary_search(place).is_ok();
+            let is_checked = |slot: &Slot| checked.binary_search(slot).is_ok();
             let counts = |rival: &InputId| {
                 *rival < own || rival.rule != own.rule && !is_checked(&rival.rule)
             };

@@ -13,18 +13,18 @@ use crate::rule::Rule;
 use crate::shared_map::SharedMap;
 use crate::wildcard;
 
-use super::place::Place;
+use super::slot::Slot;
 
-/// Identifies an input: its rule's place and its index within the rule.
+/// Identifies an input: its rule's slot and its index within the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct InputId {
-    pub(crate) rule: Place,
+    pub(crate) rule: Slot,
     pub(crate) input: usize,
 }
 
 impl InputId {
     const FIRST: Self = Self {
-        rule: Place::FIRST,
+        rule: Slot::FIRST,
         input: 0,
     };
 }
@@ -56,9 +56,9 @@ struct Groups {
 
 impl InputIndex {
     /// Adds a rule.
-    pub(crate) fn insert(&mut self, place: Place, rule: &Rule) {
+    pub(crate) fn insert(&mut self, slot: Slot, rule: &Rule) {
         self.divided += usize::from(rule.enabled && rule.is_divided());
-        for (interface, input) in inputs(place, rule) {
+        for (interface, input) in inputs(slot, rule) {
             if !input.0.address.is_multicast() {
                 Arc::make_mut(&mut self.addresses).insert(input);
             }
@@ -74,10 +74,10 @@ impl InputIndex {
         }
     }
 
-    /// Removes the rule that was added at `place`.
-    pub(crate) fn remove(&mut self, place: Place, rule: &Rule) {
+    /// Removes the rule that was added at `slot`.
+    pub(crate) fn remove(&mut self, slot: Slot, rule: &Rule) {
         self.divided -= usize::from(rule.enabled && rule.is_divided());
-        for (interface, input) in inputs(place, rule) {
+        for (interface, input) in inputs(slot, rule) {
             if !input.0.address.is_multicast() {
                 Arc::make_mut(&mut self.addresses).remove(input);
             }
@@ -176,10 +176,10 @@ impl InputIndex {
 }
 
 /// A rule's inputs as they are indexed, each with its interface.
-fn inputs(place: Place, rule: &Rule) -> impl Iterator<Item = (&str, Input)> {
+fn inputs(slot: Slot, rule: &Rule) -> impl Iterator<Item = (&str, Input)> {
     let inputs = rule.inputs.iter().filter(|_| rule.enabled).enumerate();
     inputs.filter_map(move |(input, endpoint)| {
-        let id = InputId { rule: place, input };
+        let id = InputId { rule: slot, input };
         let interface = endpoint.interface.as_deref()?;
         Some((interface, (endpoint.destination, endpoint.ports, id)))
     })
@@ -306,7 +306,7 @@ const fn after(prefix: Prefix) -> Input {
         last: u16::MAX,
     };
     let id = InputId {
-        rule: Place::LAST,
+        rule: Slot::LAST,
         input: usize::MAX,
     };
     (prefix, ports, id)

@@ -7,7 +7,7 @@ use std::ops::Index;
 use std::sync::Arc;
 
 use super::index::InputIndex;
-use super::place::Place;
+use super::slot::Slot;
 use crate::document::RuleDocument;
 use crate::joins::joined_groups;
 use crate::rule::{OutputSpec, Rule};
@@ -18,8 +18,8 @@ use crate::wildcard;
 /// one of ten thousand rules does not copy the others.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
-    rules: SharedMap<Place, Arc<Rule>>,
-    pub(super) places: SharedMap<ByName, Place>,
+    rules: SharedMap<Slot, Arc<Rule>>,
+    pub(super) slots: SharedMap<ByName, Slot>,
     pub(super) index: InputIndex,
     endpoints: usize,
     /// Memberships of all inputs; those that several inputs need are counted for each.
@@ -67,14 +67,14 @@ impl Eq for ByName {}
 impl RuleSet {
     /// Makes a set of rules that may not be valid.
     pub(crate) fn unchecked(rules: impl IntoIterator<Item = Arc<Rule>>) -> Self {
-        let rules: SharedMap<Place, Arc<Rule>> = Place::all().zip(rules).collect();
-        let by_name = |(place, rule): &(Place, Arc<Rule>)| (ByName(Arc::clone(rule)), *place);
+        let rules: SharedMap<Slot, Arc<Rule>> = Slot::all().zip(rules).collect();
+        let by_name = |(slot, rule): &(Slot, Arc<Rule>)| (ByName(Arc::clone(rule)), *slot);
         let mut set = Self {
-            places: rules.iter().map(by_name).collect(),
+            slots: rules.iter().map(by_name).collect(),
             ..Self::default()
         };
-        for (place, rule) in rules.iter() {
-            set.index.insert(*place, rule);
+        for (slot, rule) in rules.iter() {
+            set.index.insert(*slot, rule);
             set.endpoints += endpoints(rule);
             set.memberships += memberships(rule);
         }
@@ -82,26 +82,26 @@ impl RuleSet {
         set
     }
 
-    pub(super) fn take(&mut self, place: Place) {
-        if let Some(rule) = self.rules.remove(&place) {
-            self.places.remove(rule.name.as_str());
-            self.index.remove(place, &rule);
+    pub(super) fn take(&mut self, slot: Slot) {
+        if let Some(rule) = self.rules.remove(&slot) {
+            self.slots.remove(rule.name.as_str());
+            self.index.remove(slot, &rule);
             self.endpoints -= endpoints(&rule);
             self.memberships -= memberships(&rule);
         }
     }
 
-    pub(super) fn put(&mut self, place: Place, rule: Arc<Rule>) {
-        self.index.insert(place, &rule);
+    pub(super) fn put(&mut self, slot: Slot, rule: Arc<Rule>) {
+        self.index.insert(slot, &rule);
         self.endpoints += endpoints(&rule);
         self.memberships += memberships(&rule);
-        self.places.insert(ByName(Arc::clone(&rule)), place);
-        self.rules.insert(place, rule);
+        self.slots.insert(ByName(Arc::clone(&rule)), slot);
+        self.rules.insert(slot, rule);
     }
 
-    /// The rules in their order, each with its place.
+    /// The rules in their order, each with its slot.
     #[must_use]
-    pub const fn rules(&self) -> &SharedMap<Place, Arc<Rule>> {
+    pub const fn rules(&self) -> &SharedMap<Slot, Arc<Rule>> {
         &self.rules
     }
 
@@ -114,8 +114,8 @@ impl RuleSet {
         self.rules.iter().map(|(_, rule)| rule)
     }
 
-    /// The places in their order.
-    pub fn places(&self) -> impl Iterator<Item = Place> {
+    /// The slots in their order.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
         self.rules.keys().copied()
     }
 
@@ -124,21 +124,21 @@ impl RuleSet {
         self.rules.values().map(|rule| rule.name.as_str())
     }
 
-    /// The place of the rule of that name.
+    /// The slot of the rule of that name.
     #[must_use]
-    pub fn place(&self, name: &str) -> Option<Place> {
-        self.places.get(name).copied()
+    pub fn slot(&self, name: &str) -> Option<Slot> {
+        self.slots.get(name).copied()
     }
 
-    /// Counts the rules before a place.
-    pub fn position(&self, place: Place) -> usize {
-        self.rules.rank(&place)
+    /// Counts the rules before a slot.
+    pub fn position(&self, slot: Slot) -> usize {
+        self.rules.rank(&slot)
     }
 
     /// The rule of that name.
     pub fn get(&self, name: &str) -> Option<&Rule> {
-        let place = self.places.get(name)?;
-        self.rules.get(place).map(AsRef::as_ref)
+        let slot = self.slots.get(name)?;
+        self.rules.get(slot).map(AsRef::as_ref)
     }
 
     /// Counts the rules.
@@ -209,17 +209,17 @@ impl RuleSet {
     }
 }
 
-impl Index<Place> for RuleSet {
+impl Index<Slot> for RuleSet {
     type Output = Rule;
 
-    fn index(&self, place: Place) -> &Rule {
-        &self.rules[&place]
+    fn index(&self, slot: Slot) -> &Rule {
+        &self.rules[&slot]
     }
 }
 
 /// The rules of a set in their order.
 pub type Iter<'a> =
-    std::iter::Map<Entries<'a, Place, Arc<Rule>>, fn(&'a (Place, Arc<Rule>)) -> &'a Rule>;
+    std::iter::Map<Entries<'a, Slot, Arc<Rule>>, fn(&'a (Slot, Arc<Rule>)) -> &'a Rule>;
 
 impl<'a> IntoIterator for &'a RuleSet {
     type Item = &'a Rule;

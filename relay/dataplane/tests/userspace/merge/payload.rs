@@ -46,7 +46,7 @@ fn of_payload(bed: &Bed, family: &Family, window: Duration) -> Vec<Rule> {
         let (key, mut route) = bed.rule("cam1", line, PORT, vec![output]);
         route.input = Some((*line).to_owned());
         let lines = lines.clone();
-        route.merge = Some(Box::new(MergeLines { how, lines }));
+        route.merge = Some(Box::new(MergeLegs { how, lines }));
         (key, route)
     };
     family.lines.iter().map(rule).collect()

@@ -382,7 +382,7 @@ fn others_get_the_whole_reason_or_a_mark_that_there_is_more() {
         sim.run_until(sim.now + 600 * MS);
         let other = sim.hosts[1].member.as_ref().unwrap();
         let status = other.status(sim.local(1));
-        assert_eq!(status.relays["relay-0"].told.unfit["cam0"], published);
+        assert_eq!(status.relays["relay-0"].reported.unfit["cam0"], published);
     }
 }
 
@@ -452,6 +452,10 @@ fn status_shows_who_holds_what() {
         assert_ne!(share.standby, share.relay);
         assert_eq!(share.problem, None);
     }
-    let held: usize = status.relays.values().map(|relay| relay.told.shares).sum();
+    let held: usize = status
+        .relays
+        .values()
+        .map(|relay| relay.reported.shares)
+        .sum();
     assert_eq!(held, sim.settings.shares);
 }

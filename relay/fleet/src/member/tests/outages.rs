@@ -160,7 +160,7 @@ fn a_relay_that_does_not_answer_is_named_before_it_is_needed() {
             .unwrap()
             .status(sim.local(host));
         let relays = status.relays.into_iter();
-        let silent = relays.filter_map(|(name, relay)| relay.told.unanswered_ms.map(|_| name));
+        let silent = relays.filter_map(|(name, relay)| relay.reported.unanswered_ms.map(|_| name));
         silent.collect::<Vec<_>>()
     };
     stays(&mut sim, 12_000);

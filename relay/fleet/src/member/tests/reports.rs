@@ -47,7 +47,7 @@ fn a_source_that_starts_makes_no_relay_unfit_that_has_not_joined() {
         for host in 0..3 {
             let status = status(&sim, host);
             assert_eq!(
-                status.relays[&format!("relay-{next}")].told.unfit,
+                status.relays[&format!("relay-{next}")].reported.unfit,
                 BTreeMap::new(),
                 "at relay-{host}, heard before: {was_received}"
             );
@@ -58,7 +58,7 @@ fn a_source_that_starts_makes_no_relay_unfit_that_has_not_joined() {
         sim.input(third, Input::Fitness(Fitness::default()));
         sim.run_until(sim.now + 10_000 * MS);
         let status = status(&sim, holder);
-        let unfit = &status.relays[&format!("relay-{third}")].told.unfit;
+        let unfit = &status.relays[&format!("relay-{third}")].reported.unfit;
         let why = format!("receives nothing of it, and relay-{holder} does");
         assert_eq!(unfit.get("cam0"), Some(&why));
     }
@@ -84,8 +84,8 @@ fn who_waits_for_its_name_calls_nothing_vacant_that_the_other_process_holds() {
     let share = &status.shares["cam0"];
     assert_eq!(share.relay.as_deref(), Some(&*name));
     assert_eq!(share.problem, None);
-    assert_eq!(status.relays[&name].told.unanswered_ms, None);
-    assert_eq!(status.relays[&name].told.unfit, BTreeMap::new());
+    assert_eq!(status.relays[&name].reported.unanswered_ms, None);
+    assert_eq!(status.relays[&name].reported.unfit, BTreeMap::new());
 }
 
 /// The cause is the relay that did not answer at that time: others fall silent afterwards for the same cause.
@@ -116,7 +116,7 @@ fn a_peer_that_promises_no_more_is_not_called_unreachable() {
         let named = status
             .relays
             .iter()
-            .filter(|(_, relay)| relay.told.unanswered_ms.is_some());
+            .filter(|(_, relay)| relay.reported.unanswered_ms.is_some());
         assert_eq!(named.map(|(name, _)| name).collect::<Vec<_>>(), [""; 0]);
         assert_ne!(holders(&sim).unwrap()[0], cut, "it is relieved");
     }

@@ -66,7 +66,7 @@ fn adds_removes_and_replaces_single_rules() {
     assert!(change(&set, &["r1"], vec![]).is_err());
 }
 
-/// A vacant place is reserved for the rule that returns to it, even if others are added, too.
+/// A vacant slot is reserved for the rule that returns to it, even if others are added, too.
 #[test]
 fn appends_new_rules_after_all_existing_ones() {
     let before = set(&[1, 2]);
@@ -132,29 +132,29 @@ proptest! {
 
 /// Checks that a set's indices are as if they had been built anew.
 fn check(set: &RuleSet) {
-    let places = set
+    let slots = set
         .rules()
         .iter()
-        .map(|(place, rule)| (rule.name.as_str(), *place));
-    for (position, (name, place)) in places.enumerate() {
-        assert_eq!(set.place(name), Some(place));
-        assert_eq!(set.position(place), position);
+        .map(|(slot, rule)| (rule.name.as_str(), *slot));
+    for (position, (name, slot)) in slots.enumerate() {
+        assert_eq!(set.slot(name), Some(slot));
+        assert_eq!(set.position(slot), position);
     }
-    assert_eq!(set.places.len(), set.len());
+    assert_eq!(set.slots.len(), set.len());
     assert_eq!(
         set.endpoints(),
         set.iter().map(set::endpoints).sum::<usize>()
     );
     let mut index = InputIndex::default();
-    for (place, rule) in set.rules().iter() {
-        index.insert(*place, rule);
+    for (slot, rule) in set.rules().iter() {
+        index.insert(*slot, rule);
     }
     assert_eq!(set.index, index);
 }
 
 fn check_changes(old: &RuleSet, new: &RuleSet) {
-    let is_in = |set: &RuleSet, (place, rule): &(Place, Arc<Rule>)| {
-        let other = set.rules().get(place);
+    let is_in = |set: &RuleSet, (slot, rule): &(Slot, Arc<Rule>)| {
+        let other = set.rules().get(slot);
         other.is_some_and(|other| Arc::ptr_eq(other, rule))
     };
     let lacking = |from: &RuleSet, other: &RuleSet| {
@@ -205,9 +205,9 @@ fn checks_only_the_rule_that_is_added() {
         .changed(&["r7".to_owned()], vec![add], Policy::default())
         .unwrap();
     let changes = RuleChanges::between(&set, &changed);
-    let places = |rules: &[(Place, Arc<Rule>)]| rules.iter().map(|(p, _)| p.0).collect::<Vec<_>>();
-    assert_eq!(places(&changes.removed), [7]);
-    assert_eq!(places(&changes.added), [2000]);
+    let slots = |rules: &[(Slot, Arc<Rule>)]| rules.iter().map(|(p, _)| p.0).collect::<Vec<_>>();
+    assert_eq!(slots(&changes.removed), [7]);
+    assert_eq!(slots(&changes.added), [2000]);
     assert_eq!(changed.get("r7"), None);
     assert_eq!(diff(&set, &changed).added, ["new"]);
 }

@@ -132,7 +132,7 @@ impl Bench {
 
     fn groups(&mut self, load: &Load) -> Result<Groups> {
         let trial = search::undisturbed(0.0, || self.run(load))?;
-        let is_clean = trial.missing() <= 0 && trial.kept_up();
+        let is_clean = trial.missing() <= 0 && trial.is_on_schedule();
         Ok(Groups {
             groups: load.streams,
             limits: if is_clean {

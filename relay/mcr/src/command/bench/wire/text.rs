@@ -143,7 +143,7 @@ pub(super) fn limits(trial: &Trial, line_pps: Option<f64>) -> Vec<String> {
             "generator: its kernel refused {refused}: {refusal}"
         ));
     }
-    if !trial.kept_up() {
+    if !trial.is_on_schedule() {
         let (offered, asked) = (trial.offered_pps(), trial.asked_pps);
         let is_full = line_pps.is_some_and(|line| offered > 0.95 * line);
         let why = if is_full {

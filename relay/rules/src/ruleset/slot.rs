@@ -1,15 +1,15 @@
-//! A rule's place in the order of its set.
+//! A rule's slot in the order of its set.
 
-/// A rule's place in the order of its set. It does not change when other rules are added or removed,
-/// so there are gaps between places, unlike positions.
+/// A rule's slot in the order of its set. It does not change when other rules are added or removed,
+/// so there are gaps between slots, unlike positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(pub(super) u64);
+pub struct Slot(pub(super) u64);
 
-impl Place {
+impl Slot {
     pub(super) const FIRST: Self = Self(0);
     pub(super) const LAST: Self = Self(u64::MAX);
 
-    /// The places from the first on.
+    /// The slots from the first on.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         (0..).map(Self)
     }
