@@ -11,7 +11,7 @@ use rules::merge::{By, ByteOrder, Field, Sequence};
 
 use crate::case::Packet;
 use crate::merged_bed::{
-    Step, craft, forward, forward_all, forward_within, of_lines, table, window, within,
+    Step, craft, forward, forward_all_within, forward_within, of_lines, table, window, within,
 };
 use crate::relayed::Relay;
 use crate::{merged_changes, merged_parts, unusual};
@@ -299,7 +299,7 @@ fn a_damaged_copy_shuts_no_good_one_out(relay: &mut Relay<'_>) {
             let last = if by == By::Payload { None } else { again };
             steps.push((partial, last));
         }
-        forward_all(relay, name, &table, &steps);
+        forward_all_within(relay, name, table, &steps);
         relay.end(&[name]);
     }
 }
@@ -349,7 +349,7 @@ fn routers_may_change_a_copy(relay: &mut Relay<'_>) {
             (copy(1, 2, (3, 0xb8)), None),
             (copy(0, 2, (64, 0)), again),
         ];
-        forward_all(relay, name, &table, &steps);
+        forward_all_within(relay, name, table, &steps);
         relay.end(&[name]);
     }
 }
