@@ -8,6 +8,8 @@ use rules::rule::is_name;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::rules::CHUNKS_MAX;
+
 /// A session of a relay: the create revision of its beat key; 0 is none.
 pub type SessionNumber = u64;
 
@@ -26,8 +28,6 @@ const HOLD_MS: std::ops::RangeInclusive<u64> = 300..=HOLD_MAX_MS;
 pub const HOLD_MAX_MS: u64 = 5000;
 /// Largest weight of a relay.
 const WEIGHT_MAX: u32 = 10_000;
-/// Most chunks of a rule set.
-const CHUNKS_MAX: u16 = 1000;
 
 /// Why a key or a value in etcd is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -310,7 +310,7 @@ impl Value for Current {
             return Err("generation is 0, they count from 1".to_owned());
         }
         hash("hash", &self.hash)?;
-        if self.chunks > CHUNKS_MAX {
+        if usize::from(self.chunks) > CHUNKS_MAX {
             return Err(format!("chunks {} is above {CHUNKS_MAX}", self.chunks));
         }
         text("by", &self.by)
