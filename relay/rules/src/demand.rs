@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::net::LOOPBACK;
@@ -54,7 +55,8 @@ pub struct Listening(pub BTreeMap<Ifindex, Arc<Groups>>);
 pub type Groups = BTreeMap<IpAddr, SourceFilter>;
 
 /// Which sources of a group are listened to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SourceFilter {
     /// These.
     Include(BTreeSet<IpAddr>),

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use compile::host::Host;
 use igmp::listeners::Routers;
 use igmp::timers::Timers;
 use parking_lot::Mutex;
-use rules::demand::{Groups, Listening, SourceFilter};
+use rules::demand::{Groups, Listening};
 use rules::net::Ifindex;
 use serde::{Deserialize, Serialize};
 
@@ -37,14 +36,7 @@ struct Written {
     /// When it was written, in seconds of the boot clock, which cannot be set.
     at: u64,
     /// By name: an index may belong to another link after a restart.
-    interfaces: BTreeMap<String, BTreeMap<IpAddr, Sources>>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Sources {
-    Include(Vec<IpAddr>),
-    Exclude(Vec<IpAddr>),
+    interfaces: BTreeMap<String, Groups>,
 }
 
 impl Record {
@@ -73,24 +65,18 @@ impl Record {
         if Duration::from_secs(age) > Timers::default().membership() {
             return Listening::default();
         }
-        let links = written.interfaces.into_iter().filter_map(|(name, groups)| {
-            let filters = groups
-                .into_iter()
-                .map(|(group, sources)| (group, sources.into()));
-            Some((host.by_name(&name)?.index, Arc::new(filters.collect())))
-        });
-        Listening(links.collect())
+        let links = written.interfaces.into_iter();
+        let known =
+            links.filter_map(|(name, groups)| Some((host.by_name(&name)?.index, Arc::new(groups))));
+        Listening(known.collect())
     }
 
     /// Rewrites it atomically, unless it is removed.
     pub(super) fn write(&self, routers: &BTreeMap<Ifindex, Routers>) {
         let interfaces = routers.values().map(|routers| {
-            let families: [&Groups; 2] = [routers.ipv4.wanted(), routers.ipv6.wanted()];
-            let groups = families
-                .into_iter()
-                .flatten()
-                .map(|(group, filter)| (*group, Sources::from(filter)));
-            (routers.name.clone(), groups.collect())
+            let mut groups = routers.ipv4.wanted().clone();
+            groups.extend(routers.ipv6.wanted().clone());
+            (routers.name.clone(), groups)
         });
         let written = Written {
             version: VERSION,
@@ -122,25 +108,6 @@ impl Record {
 
     fn temporary(&self) -> PathBuf {
         self.path.with_extension("new")
-    }
-}
-
-impl From<&SourceFilter> for Sources {
-    fn from(filter: &SourceFilter) -> Self {
-        let sources = filter.sources().iter().copied().collect();
-        match filter {
-            SourceFilter::Include(_) => Self::Include(sources),
-            SourceFilter::Exclude(_) => Self::Exclude(sources),
-        }
-    }
-}
-
-impl From<Sources> for SourceFilter {
-    fn from(sources: Sources) -> Self {
-        match sources {
-            Sources::Include(sources) => Self::Include(sources.into_iter().collect()),
-            Sources::Exclude(sources) => Self::Exclude(sources.into_iter().collect()),
-        }
     }
 }
 
