@@ -14,14 +14,14 @@ use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use sys::membership::{Change, Held, Membership};
+use sys::membership::{Change, Held};
 
 use crate::dataplane_thread::LabelledDescriptors;
 use crate::memberships::Joined;
 use crate::service_manager;
 use crate::state::journal::Journal;
 use fd_holder::FdHolder;
-use record::{Claim, Line, Record};
+use record::{Record, claim, line, membership};
 
 /// The holding process's socket, in the instance's directory.
 const SOCKET: &str = "keeper.sock";
@@ -215,7 +215,7 @@ impl DescriptorStore {
             self.inherited.push((name.to_owned(), fd));
         } else if let Some(number) = number(&label) {
             let claims = record.0.remove(&number).unwrap_or_default();
-            let memberships = claims.into_iter().map(Membership::from).collect();
+            let memberships = claims.into_iter().map(membership).collect();
             joined.adopt(number, fd, memberships);
         } else {
             return Some(label);
@@ -260,7 +260,7 @@ impl DescriptorStore {
             MEMBERSHIP,
             sockets.map(|held| (label(held.number), held.socket)),
         )?;
-        let claims = |held: Held<'_>| held.memberships.iter().map(Claim::from).collect();
+        let claims = |held: Held<'_>| held.memberships.iter().map(claim).collect();
         let sockets = joined.set().sockets();
         let record = sockets.map(|held| (held.number, claims(held)));
         self.record
@@ -298,7 +298,7 @@ impl DescriptorStore {
         let mut lines = Vec::new();
         for change in changes {
             let number = change.number;
-            serde_json::to_writer(&mut lines, &Line::from(change))?;
+            serde_json::to_writer(&mut lines, &line(change))?;
             lines.push(b'\n');
             let label = label(number);
             match joined.set().socket(number) {
@@ -352,7 +352,7 @@ pub(crate) fn cleanup(directory: &Path) -> io::Result<Option<usize>> {
 #[cfg(feature = "rehearsal")]
 pub(crate) fn read_memberships(read: &crate::state::journal::Contents) {
     let claims = Record::of(read).0.into_values().flatten();
-    claims.map(Membership::from).for_each(drop);
+    claims.map(membership).for_each(drop);
 }
 
 fn label(number: u32) -> String {

@@ -14,12 +14,10 @@ use crate::state::journal::Contents;
 pub(super) struct Record(pub(super) BTreeMap<u32, Vec<Claim>>);
 
 /// One membership: interface, group, source.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Claim(u32, IpAddr, Option<IpAddr>);
+pub(super) type Claim = (u32, IpAddr, Option<IpAddr>);
 
 /// A change of the record, a line of its journal: whether joined, socket, membership.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Line(bool, u32, Claim);
+type Line = (bool, u32, Claim);
 
 impl Record {
     /// Parses a record as far as it is valid.
@@ -35,7 +33,7 @@ impl Record {
     }
 
     /// Applies a change.
-    fn apply(&mut self, Line(joined, number, claim): Line) {
+    fn apply(&mut self, (joined, number, claim): Line) {
         let claims = self.0.entry(number).or_default();
         if joined {
             claims.push(claim)
@@ -45,28 +43,21 @@ impl Record {
     }
 }
 
-impl From<&Membership> for Claim {
-    fn from(membership: &Membership) -> Self {
-        Self(membership.interface, membership.group, membership.source)
-    }
+/// A membership as the record has it.
+pub(super) const fn claim(membership: &Membership) -> Claim {
+    (membership.interface, membership.group, membership.source)
 }
 
-impl From<&Change> for Line {
-    fn from(change: &Change) -> Self {
-        Self(
-            change.joined,
-            change.number,
-            Claim::from(&change.membership),
-        )
-    }
+/// A change as the journal has it.
+pub(super) const fn line(change: &Change) -> Line {
+    (change.joined, change.number, claim(&change.membership))
 }
 
-impl From<Claim> for Membership {
-    fn from(Claim(interface, group, source): Claim) -> Self {
-        Self {
-            interface,
-            group,
-            source,
-        }
+/// The membership that the record has as this.
+pub(super) const fn membership((interface, group, source): Claim) -> Membership {
+    Membership {
+        interface,
+        group,
+        source,
     }
 }
