@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use api::reply::{By, Change, ChangeRecord, Via};
 use compile::hook::Hooks;
+use compile::host::Host;
 use config::{Config, DaemonSettings, FleetSettings, NotifyTarget, Settings};
 use dataplane::Close;
 use dataplane::counters::WorkerStats;
@@ -36,7 +37,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 use tokio::time::{sleep, sleep_until};
 
-use crate::api::api_error::{ApiError, Code};
+use crate::api::api_error::{ApiError, Code, Reply};
 use crate::api::remote::{self, state::Remote};
 use crate::author::Author;
 use crate::config_files;
@@ -165,73 +166,62 @@ impl Supervisor {
     }
 
     async fn execute(&mut self, command: Command) {
-        let Command {
-            order,
-            author,
-            turn,
-            reply,
-        } = command;
-        if !turn.begin() {
+        if !command.turn.begin() {
             return;
         }
-        let outcome = match order {
-            Order::Change(mut request) => {
-                if author.is_elsewhere {
-                    request.retain_local(self.core.settings());
-                }
-                let mut changed = match self.refuse_while_waiting() {
-                    Ok(()) => self.change(&request, &author).await,
-                    Err(refused) => Err(refused),
-                };
-                if let Ok(change) = &mut changed
-                    && author.save
-                    && author.confirm.is_none()
-                {
-                    let warning = self.save_changed(change, &author);
+        let outcome = self.carry_out(command.order, &command.author).await;
+        // The requester may have disconnected.
+        let _ = command.reply.send(outcome);
+        self.reload_after_waiting().await;
+    }
+
+    async fn carry_out(&mut self, mut order: Order, author: &Author) -> Reply<Change> {
+        if let Order::Change(request) | Order::DryRun(request) = &mut order
+            && author.is_elsewhere
+        {
+            request.retain_local(self.core.settings());
+        }
+        if let Order::Change(_) | Order::Reload | Order::Save = order {
+            self.refuse_while_waiting()?;
+        }
+        Ok(match order {
+            Order::Change(request) => {
+                let mut change = self.change(&request, author).await?;
+                if author.save && author.confirm.is_none() {
+                    let warning = self.save_changed(&change, author);
                     change.warnings.extend(warning);
                 }
-                changed.map_err(ApiError::from)
+                change
             }
-            Order::DryRun(mut request) => {
-                if author.is_elsewhere {
-                    request.retain_local(self.core.settings());
-                }
-                self.dry_run(&request).await.map_err(ApiError::from)
-            }
-            Order::Reload => match self.refuse_while_waiting() {
-                Ok(()) => self.reload(&author).await,
-                Err(refused) => Err(refused.into()),
-            },
-            Order::Save => match self.refuse_while_waiting() {
-                Ok(()) => self.save_all(&author),
-                Err(refused) => Err(refused.into()),
-            },
-            Order::Confirm => self.confirm(&author).await,
+            Order::DryRun(request) => self.dry_run(&request).await?,
+            Order::Reload => self.reload(author).await?,
+            Order::Save => self.save_all(author)?,
+            Order::Confirm => self.confirm(author).await?,
             Order::Undo {
                 generation,
                 dry_run,
-            } => match self.insist(generation) {
-                Ok(()) => {
-                    let undone = self.undo(&author, dry_run).await;
-                    undone.map_err(ApiError::from)
-                }
-                Err(refused) => Err(refused.into()),
-            },
-            Order::Fleet(rules) => {
-                let changed = self.change_fleet(rules, &author).await;
-                changed.map_err(ApiError::from)
+            } => {
+                self.insist(generation)?;
+                self.undo(author, dry_run).await?
             }
+            Order::Fleet(rules) => self.change_fleet(rules, author).await?,
             Order::Routes(asked) => {
                 let table =
                     block_in_place(|| self.core.table().of(asked.ingress, asked.destination));
                 // The requester may have disconnected.
                 let _ = asked.table.send(table);
-                Ok(Change::default())
+                Change::default()
             }
-        };
-        // The requester may have disconnected.
-        let _ = reply.send(outcome);
-        self.reload_after_waiting().await;
+        })
+    }
+
+    /// A snapshot of the rules' reading, with this host.
+    fn snapshot_of(&self, host: Host) -> Snapshot {
+        Snapshot {
+            reading: self.reading,
+            host,
+            ..Snapshot::default()
+        }
     }
 
     /// Applies the settings that only files of this host may change, and that are not published.

@@ -138,25 +138,24 @@ impl Supervisor {
     /// Makes these rules and settings the running ones.
     pub(super) async fn change_to(
         &mut self,
-        Config {
-            rules, settings, ..
-        }: Config,
+        config: Config,
         author: &Author,
     ) -> Result<Change, Refused> {
-        let queries = self.core.queries(&rules, &settings);
+        let queries = self.core.queries(&config.rules, &config.settings);
         let read = self.watch.read(queries).await;
         let mut snapshot = read.map_err(|error| Refused::Unavailable(error.to_string()))?;
         if let Some(pending) = self.pending.take() {
             snapshot.take_up(pending);
         }
-        if let Err(refused) = self.make_tunnels(&rules, &settings, &mut snapshot).await {
+        let tunnels = self.make_tunnels(&config.rules, &config.settings, &mut snapshot);
+        if let Err(refused) = tunnels.await {
             self.host_changed(snapshot).await;
             return Err(refused);
         }
         block_in_place(|| self.joined.renew(&snapshot.renewed));
         let returned = snapshot.came_back(self.core.host());
         let host = self.shared(&snapshot.host);
-        let (rules, settings) = (Arc::new(rules), Arc::new(settings));
+        let (rules, settings) = (Arc::new(config.rules), Arc::new(config.settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
         let conflicts = block_in_place(|| port_conflicts(self.core.rules(), &step));
         let written = block_in_place(|| self.prepare(&step, author));
@@ -244,11 +243,7 @@ impl Supervisor {
         }
         if snapshot.reading < self.reading {
             // A change has read the host since: only what happened meanwhile is new.
-            snapshot.take_up(Snapshot {
-                reading: self.reading,
-                host: Host::clone(self.core.host()),
-                ..Snapshot::default()
-            });
+            snapshot.take_up(self.snapshot_of(Host::clone(self.core.host())));
         }
         self.keep_tunnels(&mut snapshot.host).await;
         self.dataplane.tick();
@@ -302,11 +297,9 @@ impl Supervisor {
         if let Err(error) = self.apply(&step).await {
             tracing::warn!(%error, "cannot follow what is listened to; trying again");
             self.core.set_listening(step.into_listening());
-            self.pending.get_or_insert_with(|| Snapshot {
-                reading: self.reading,
-                host: Host::clone(self.core.host()),
-                ..Snapshot::default()
-            });
+            if self.pending.is_none() {
+                self.pending = Some(self.snapshot_of(Host::clone(self.core.host())));
+            }
         } else {
             self.joined.linger(self.core.lingering(&step));
             self.finish(step, &[], Vec::new());
@@ -357,13 +350,9 @@ impl Supervisor {
 
     /// Completes a step once the dataplane has the table; `events` led to it.
     pub(crate) fn finish(&mut self, step: Step, returned: &[Ifindex], events: Vec<Event>) {
-        let Change {
-            added,
-            removed,
-            changed,
-            ..
-        } = &step.change;
-        self.heap_to_trim |= added.len() + removed.len() + changed.len() >= MANY;
+        let change = &step.change;
+        let touched = change.added.len() + change.removed.len() + change.changed.len();
+        self.heap_to_trim |= touched >= MANY;
         let complete = !self.joined.is_incomplete();
         let leaves = step.leaves().filter(|_| complete).cloned();
         let recompiled = self.core.accept(step);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use api::reply::Change;
-use config::Config;
 use tokio::task::block_in_place;
 
 use super::port_conflicts::port_conflicts;
@@ -14,18 +13,16 @@ impl Supervisor {
     /// The result of a request; for a transaction also what would prevent its rules from relaying, and
     /// their placements.
     pub(super) async fn dry_run(&mut self, request: &Request) -> Result<Change, Refused> {
-        let Config {
-            rules, settings, ..
-        } = block_in_place(|| self.resolve(request))?;
-        let change = self.core.compare(&rules, &settings);
+        let config = block_in_place(|| self.resolve(request))?;
+        let change = self.core.compare(&config.rules, &config.settings);
         let Request::Change(_) = request else {
             return Ok(with_warnings(change, self.awaiting_restart_by(request)));
         };
-        let queries = self.core.queries(&rules, &settings);
+        let queries = self.core.queries(&config.rules, &config.settings);
         let read = self.watch.read(queries).await;
         let snapshot = read.map_err(|error| Refused::Unavailable(error.to_string()))?;
         let host = self.shared(&snapshot.host);
-        let (rules, settings) = (Arc::new(rules), Arc::new(settings));
+        let (rules, settings) = (Arc::new(config.rules), Arc::new(config.settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
         let mut warnings = step.change.warnings.clone();
         warnings.extend(block_in_place(|| port_conflicts(self.core.rules(), &step)));

@@ -165,16 +165,13 @@ impl Supervisor {
 
     /// Discards a written change that is not made.
     pub(super) fn abort(&mut self, written: Option<Written>) {
-        let Some(Written {
-            running, logged, ..
-        }) = written
-        else {
+        let Some(written) = written else {
             return;
         };
-        if let Ok(prepared) = running {
+        if let Ok(prepared) = written.running {
             self.running_store.abort(prepared);
         }
-        if let (Ok(log), Ok(_)) = (&self.log, logged) {
+        if let (Ok(log), Ok(_)) = (&self.log, written.logged) {
             log.abort();
         }
     }

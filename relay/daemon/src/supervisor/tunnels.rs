@@ -32,10 +32,8 @@ impl Supervisor {
         first: &Config,
         snapshot: &mut Snapshot,
     ) -> Result<(), Error> {
-        let Config {
-            rules, settings, ..
-        } = first;
-        for refused in self.settle_tunnels(rules, settings, snapshot).await? {
+        let settled = self.settle_tunnels(&first.rules, &first.settings, snapshot);
+        for refused in settled.await? {
             tracing::warn!("{refused}");
         }
         Ok(())
@@ -80,12 +78,7 @@ impl Supervisor {
         let mut host = Host::clone(self.core.host());
         self.keep_tunnels(&mut host).await;
         if host.tunnels != self.core.host().tunnels {
-            let snapshot = Snapshot {
-                reading: self.reading,
-                host,
-                ..Snapshot::default()
-            };
-            self.host_changed(snapshot).await;
+            self.host_changed(self.snapshot_of(host)).await;
         }
     }
 
