@@ -27,7 +27,7 @@ use event_log::EventLog;
 pub use event_log::{Begin, KEPT};
 use kind::{RELOAD_FAILED, RELOADED, Weight, weight};
 pub use subscriber::{Delivery, Subscriber};
-use throttle::{HeldBack, Line, Throttle};
+use throttle::{Line, Throttle};
 
 /// Where events go: to every subscriber, and into the log.
 #[derive(Clone, Debug, Default)]
@@ -92,12 +92,8 @@ impl Events {
     /// again, the log must not end with a state of a minute ago.
     pub fn log_held_back(&self) {
         let held_back = self.throttle.lock().take_held_back(Instant::now());
-        for HeldBack {
-            subject,
-            lines,
-            last,
-        } in held_back
-        {
+        for held in held_back {
+            let (subject, lines, last) = (held.subject, held.lines, held.last);
             let message = format!("{} (the last line held back)", last.message);
             if last.is_trouble {
                 tracing::warn!(subject, held = lines, "{message}");

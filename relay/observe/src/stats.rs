@@ -85,7 +85,7 @@ impl<'a> Readings<'a> {
             uptime_seconds: self.identity.started.elapsed().as_secs_f64(),
             rules: Vec::new(),
             workers: self.counters.workers.clone(),
-            egress: self.sampler.egress(&self.view.host),
+            egress: self.sampler.egress.stats(&self.view.host),
             xdp: self.taken_at_xdp(),
             demand: demand::links(self.listeners),
             selection: None,
@@ -195,7 +195,7 @@ impl<'a> Readings<'a> {
                 to.interface.as_deref()?
             )),
             None if to.is_multicast() => {
-                let why = self.sampler.unheard(link, to.destination.address);
+                let why = self.sampler.egress.unheard(link, to.destination.address);
                 why.map(ToOwned::to_owned)
             }
             _ => None,
@@ -250,7 +250,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         let of_output = sum.as_ref().or(single).unwrap_or(&none);
         let starved = starved(&sample, state, Some(index), host);
         let link = view.link.and_then(|link| host.interfaces.get(&link));
-        let trouble = starved.or_else(|| sampler.refusal(link?));
+        let trouble = starved.or_else(|| sampler.egress.refusal(link?));
         let tunnel = link.and_then(|link| host.tunnels.get(&link.name));
         OutputStats {
             tunnel: tunnel.map(|on_host| on_host.tunnel.remote.to_string()),

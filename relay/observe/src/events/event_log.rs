@@ -134,12 +134,14 @@ impl EventLog {
         };
         let events = retained.events.iter().skip(skipped);
         let recent = events.map(|retained| retained.numbered.clone()).collect();
-        Subscriber::new(
-            (missed, recent),
-            self.sender.subscribe(),
-            retained.next,
+        Subscriber {
+            missed,
+            recent,
+            batch: None,
+            receiver: self.sender.subscribe(),
+            next: retained.next,
             coalesced,
-        )
+        }
     }
 }
 

@@ -11,14 +11,14 @@ use super::batch::{Batch, Numbered};
 /// The receiving end of a subscription.
 #[derive(Debug)]
 pub struct Subscriber {
-    missed: u64,
-    recent: VecDeque<Numbered>,
+    pub(super) missed: u64,
+    pub(super) recent: VecDeque<Numbered>,
     /// The last batch received, and how much of it was delivered.
-    batch: Option<(Arc<Batch>, usize)>,
-    receiver: Receiver<Arc<Batch>>,
+    pub(super) batch: Option<(Arc<Batch>, usize)>,
+    pub(super) receiver: Receiver<Arc<Batch>>,
     /// Number of the next event.
-    next: u64,
-    coalesced: bool,
+    pub(super) next: u64,
+    pub(super) coalesced: bool,
 }
 
 /// What a subscriber gets next.
@@ -31,22 +31,6 @@ pub enum Delivery {
 }
 
 impl Subscriber {
-    pub(super) fn new(
-        (missed, recent): (u64, VecDeque<Numbered>),
-        receiver: Receiver<Arc<Batch>>,
-        next: u64,
-        coalesced: bool,
-    ) -> Self {
-        Self {
-            missed,
-            recent,
-            batch: None,
-            receiver,
-            next,
-            coalesced,
-        }
-    }
-
     /// Number of the next event that will be published.
     pub const fn next_number(&self) -> u64 {
         self.next

@@ -67,39 +67,35 @@ impl Reckoning {
 
     /// The possible reasons of one rule.
     pub(super) fn of_rule(&self, rule: &Rule, state: &RuleState) -> PossibleDrops {
-        of_rule(rule, state, &self.groups, self.has_budget)
-    }
-}
-
-fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) -> PossibleDrops {
-    let of_rule = Reasons::default()
-        .with(DropReason::Malformed)
-        .with(DropReason::OwnSource)
-        .with_if(rule.limit.is_some(), DropReason::RateLimited)
-        .with_if(groups.are_shared(rule), DropReason::FragmentUnknown)
-        .with_if(
-            state.rule.placement.path == Path::Userspace,
-            DropReason::BufferExhausted,
-        )
-        .with_if(
-            rule.failover.is_some() || rule.share.is_some(),
-            DropReason::Standby,
-        )
-        .with_if(
-            rule.merge.is_some() || rule.reflect.is_some(),
-            DropReason::Duplicate,
-        )
-        .with_if(rule.merge.is_some(), DropReason::Late)
-        .with_if(rule.merge.is_some(), DropReason::Stray)
-        .with_if(rule.merge.is_some(), DropReason::StreamsExceeded);
-    let specs = rule.outputs.iter().zip(&state.rule.outputs);
-    let outputs = specs.map(|(spec, view)| {
-        let down = view.down.as_ref().map(|down| down.reason);
-        of_output(spec, down, has_budget)
-    });
-    PossibleDrops {
-        rule: of_rule,
-        outputs: outputs.collect(),
+        let of_rule = Reasons::default()
+            .with(DropReason::Malformed)
+            .with(DropReason::OwnSource)
+            .with_if(rule.limit.is_some(), DropReason::RateLimited)
+            .with_if(self.groups.are_shared(rule), DropReason::FragmentUnknown)
+            .with_if(
+                state.rule.placement.path == Path::Userspace,
+                DropReason::BufferExhausted,
+            )
+            .with_if(
+                rule.failover.is_some() || rule.share.is_some(),
+                DropReason::Standby,
+            )
+            .with_if(
+                rule.merge.is_some() || rule.reflect.is_some(),
+                DropReason::Duplicate,
+            )
+            .with_if(rule.merge.is_some(), DropReason::Late)
+            .with_if(rule.merge.is_some(), DropReason::Stray)
+            .with_if(rule.merge.is_some(), DropReason::StreamsExceeded);
+        let specs = rule.outputs.iter().zip(&state.rule.outputs);
+        let outputs = specs.map(|(spec, view)| {
+            let down = view.down.as_ref().map(|down| down.reason);
+            of_output(spec, down, self.has_budget)
+        });
+        PossibleDrops {
+            rule: of_rule,
+            outputs: outputs.collect(),
+        }
     }
 }
 

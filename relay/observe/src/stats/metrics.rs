@@ -77,14 +77,7 @@ pub fn text(
     rules: impl Iterator<Item = (RuleStats, PossibleDrops)>,
     process: &Process,
 ) -> CompressedBody {
-    let Scrape {
-        status,
-        is_saved,
-        stats,
-        lost_lines,
-        webhook,
-        fleet,
-    } = scrape;
+    let Scrape { status, stats, .. } = scrape;
     let mut page = Page {
         format,
         families: Vec::new(),
@@ -97,14 +90,14 @@ pub fn text(
     page.single(
         "mcr_running_rules_saved",
         "1 if the running rules are written down, for a crash.",
-        u8::from(*is_saved),
+        u8::from(scrape.is_saved),
     );
     page.single(
         "mcr_log_lost_lines_total",
         "Lines of the log that were lost because nobody took them.",
-        lost_lines,
+        scrape.lost_lines,
     );
-    remote::notifications(&mut page, webhook, &status.notify);
+    remote::notifications(&mut page, &scrape.webhook, &status.notify);
     remote::clients(&mut page, status.api.as_ref());
     page.counters(Process::COUNTERS, &[([], process)]);
     // The families exist even if there are no rules.
@@ -128,7 +121,7 @@ pub fn text(
         page.sample(name, &[("interface", interface)], packets);
     }
     demand::families(&mut page, &stats.demand);
-    if let Some(fleet) = fleet {
+    if let Some(fleet) = &scrape.fleet {
         fleet::families(&mut page, fleet);
     }
     page.finish()

@@ -1,17 +1,14 @@
 //! Samples those counters that may have changed. The samples give the rates of every rule, the state of each
 //! watched stream and the reports of drops, the same for every reader.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
-use compile::host::{Host, Interface};
+use api::reply::{Event, HealthStats, History, Rates, RuleHistory};
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
 use host::tick;
 use parking_lot::Mutex;
 use rules::health::Silence;
-use rules::net::Ifindex;
 use rules::rule::Rule;
 use rules::ruleset::RuleSet;
 
@@ -33,7 +30,7 @@ const IDLE_INTERVAL: Duration = tick::SECOND;
 #[derive(Clone, Debug, Default)]
 pub struct Sampler {
     pub(super) streams: Arc<Mutex<Streams>>,
-    egress: Egress,
+    pub(super) egress: Egress,
     addresses: Addresses,
     /// How long a stream that its rule does not watch may pause.
     silence: Silence,
@@ -110,10 +107,7 @@ impl SampleChanges {
     /// Adds the changes of one rule by its reading; returns the amount since the previous one.
     fn add(&mut self, at: Context, rule: &Rule, stream: &mut Stream, counted: &Received) -> Amount {
         let Context {
-            now_ns,
-            span,
-            adopted,
-            silence,
+            now_ns, adopted, ..
         } = at;
         let watched = rule.health.as_ref().filter(|_| rule.enabled);
         let before = stream.counted();
@@ -124,10 +118,10 @@ impl SampleChanges {
         // Merged legs are reported one by one, and a rule that reflects expects nothing.
         let is_judged =
             rule.enabled && rule.health.is_none() && rule.reflect.is_none() && rule.merge.is_none();
-        if let Some(pause) = stream.pause(now_ns, Some(silence).filter(|_| is_judged), adopted) {
+        if let Some(pause) = stream.pause(now_ns, Some(at.silence).filter(|_| is_judged), adopted) {
             self.pauses.push((rule.name.clone(), pause));
         }
-        let amount = stream.history.sample(span, before, counted, adopted);
+        let amount = stream.history.sample(at.span, before, counted, adopted);
         if Legs::has(rule, counted) {
             let legs = stream.legs.get_or_insert_default();
             self.legs
@@ -298,21 +292,6 @@ impl Sampler {
         let read_ns = streams.read_ns.map_or(0, |(_, read_ns)| read_ns);
         let counted = streams.of(rule).and_then(|(_, stream)| stream?.counted());
         (read_ns, counted.map_or(0, |counted| counted.last_ns))
-    }
-
-    /// Why outputs on a link are degraded, if it sends next to nothing.
-    pub(super) fn refusal(&self, link: &Interface) -> Option<String> {
-        self.egress.refusal(link)
-    }
-
-    /// Why copies to a group reach nobody behind the bridge that they leave by.
-    pub(super) fn unheard(&self, link: Ifindex, group: IpAddr) -> Option<&'static str> {
-        self.egress.unheard(link, group)
-    }
-
-    /// The drops of the devices that outputs leave by.
-    pub fn egress(&self, host: &Host) -> Vec<EgressStats> {
-        self.egress.stats(host)
     }
 }
 

@@ -1,26 +1,21 @@
 //! Metrics of the interfaces of outputs on demand. A relay without such outputs has no samples here.
 
-use std::borrow::Cow;
-
 use api::reply::DemandStats;
 
-use super::{Label, Page};
+use super::Page;
 
 /// Writes the families.
-pub(super) fn families(page: &mut Page, links: &[DemandStats]) {
+pub(super) fn families<'a>(page: &mut Page, links: &'a [DemandStats]) {
     if links.is_empty() {
         return;
     }
-    let label = |key, text: &String| -> Label<'_> { (key, Cow::Owned(text.clone())) };
-    let links: Vec<_> = links
-        .iter()
-        .map(|link| {
-            let labels = [
-                label("interface", &link.interface),
-                label("protocol", &link.protocol),
-            ];
-            (labels, link)
-        })
-        .collect();
+    let labels = |link: &'a DemandStats| {
+        let (interface, protocol) = (link.interface.as_str(), link.protocol.as_str());
+        [
+            ("interface", interface.into()),
+            ("protocol", protocol.into()),
+        ]
+    };
+    let links: Vec<_> = links.iter().map(|link| (labels(link), link)).collect();
     page.counters(DemandStats::COUNTERS, &links);
 }
