@@ -93,7 +93,6 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
         .unwrap_or_default();
     for (index, output) in now.rule.outputs.iter().enumerate() {
         let to = &output.to;
-        let part = || Some(to.clone());
         let output_before = outputs_before.get(index);
         if let Some(copies) = &output.copies {
             let earlier = output_before.and_then(|before| before.copies.as_deref());
@@ -103,27 +102,16 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
             });
         }
         let wanted_before = output_before.and_then(|before| before.wanted);
-        match (wanted_before.unwrap_or_default(), output.wanted) {
-            (0, Some(1..)) if output.copies.is_some() => {}
+        let (kind, what) = match (wanted_before.unwrap_or_default(), output.wanted) {
+            (0, Some(1..)) if output.copies.is_some() => continue,
             (1.., Some(0)) if output.copies.is_some() => {
-                add(
-                    OUTPUT_IDLE,
-                    part(),
-                    format!(": output {to}: its name stands for nobody any more"),
-                );
+                (OUTPUT_IDLE, "its name stands for nobody any more")
             }
-            (0, Some(1..)) => add(
-                OUTPUT_WANTED,
-                part(),
-                format!(": output {to}: hosts listen"),
-            ),
-            (1.., Some(0)) => add(
-                OUTPUT_IDLE,
-                part(),
-                format!(": output {to}: no host listens any more"),
-            ),
-            _ => {}
-        }
+            (0, Some(1..)) => (OUTPUT_WANTED, "hosts listen"),
+            (1.., Some(0)) => (OUTPUT_IDLE, "no host listens any more"),
+            _ => continue,
+        };
+        add(kind, Some(to.clone()), format!(": output {to}: {what}"));
     }
     if before.map(|before| before.state) == Some(now.state) {
         return;
@@ -152,41 +140,29 @@ fn of_copies(
         let address = &copy.address;
         let previous = of(old, copy.index);
         if previous.is_none() {
-            add(
-                ADDRESS_CAME,
-                Some(address),
-                format!("{address} gets copies from now on"),
-            );
+            let message = format!("{address} gets copies from now on");
+            add(ADDRESS_CAME, Some(address), message);
         }
         match (&copy.down, previous.map(|previous| previous.down)) {
             (Some(down), Some(None) | None) => {
-                add(
-                    OUTPUT_DOWN,
-                    Some(address),
-                    format!("{address}: {}", down.text),
-                );
+                let message = format!("{address}: {}", down.text);
+                add(OUTPUT_DOWN, Some(address), message);
             }
             (None, Some(Some(_))) => add(OUTPUT_UP, Some(address), format!("{address}: up")),
             _ => {}
         }
     }
     for copy in old.iter().filter(|copy| of(&now.all, copy.index).is_none()) {
-        add(
-            ADDRESS_GONE,
-            Some(&copy.address),
-            format!("{} gets copies no more", copy.address),
-        );
+        let message = format!("{} gets copies no more", copy.address);
+        add(ADDRESS_GONE, Some(&copy.address), message);
     }
     let left_out = before.map_or(0, |before| before.left_out);
     if now.left_out > 0 && left_out == 0 {
-        add(
-            NAME_TRUNCATED,
-            None,
-            format!(
-                "{} addresses of its name get no copies, for there are more than max; raise it",
-                now.left_out
-            ),
+        let message = format!(
+            "{} addresses of its name get no copies, for there are more than max; raise it",
+            now.left_out
         );
+        add(NAME_TRUNCATED, None, message);
     }
 }
 
