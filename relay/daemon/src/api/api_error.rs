@@ -1,6 +1,7 @@
 //! Refusals of requests: a code that clients rely on, and a message for people.
 
 use api::reply::ErrorReply;
+use axum::http::StatusCode;
 use rules::ruleset::ChangeError;
 
 use crate::core::Refused;
@@ -25,7 +26,7 @@ impl ApiError {
 
     pub(crate) fn into_reply(self) -> ErrorReply {
         ErrorReply {
-            code: self.code.as_str().to_owned(),
+            code: self.code.parts().0.to_owned(),
             message: self.message,
         }
     }
@@ -89,21 +90,24 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    pub(crate) const fn as_str(self) -> &'static str {
+    /// Its name, and the status of HTTP that is answered with it.
+    pub(super) const fn parts(self) -> (&'static str, StatusCode) {
         match self {
-            Self::Usage | Self::Method => "usage",
-            Self::BadRequest | Self::Misdirected => "bad_request",
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::NotFound => "not_found",
-            Self::Exists => "exists",
-            Self::Conflict => "conflict",
-            Self::Privilege => "privilege",
-            Self::Invalid => "invalid",
-            Self::Unavailable => "unavailable",
-            Self::TooLarge => "too_large",
-            Self::Timeout => "timeout",
-            Self::Internal => "internal",
+            Self::Usage => ("usage", StatusCode::BAD_REQUEST),
+            Self::Method => ("usage", StatusCode::METHOD_NOT_ALLOWED),
+            Self::Misdirected => ("bad_request", StatusCode::MISDIRECTED_REQUEST),
+            Self::BadRequest => ("bad_request", StatusCode::BAD_REQUEST),
+            Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED),
+            Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN),
+            Self::NotFound => ("not_found", StatusCode::NOT_FOUND),
+            Self::Exists => ("exists", StatusCode::CONFLICT),
+            Self::Conflict => ("conflict", StatusCode::CONFLICT),
+            Self::Privilege => ("privilege", StatusCode::FORBIDDEN),
+            Self::Invalid => ("invalid", StatusCode::UNPROCESSABLE_ENTITY),
+            Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE),
+            Self::TooLarge => ("too_large", StatusCode::PAYLOAD_TOO_LARGE),
+            Self::Timeout => ("timeout", StatusCode::REQUEST_TIMEOUT),
+            Self::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
 }

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use serde::Serialize;
@@ -25,21 +25,7 @@ static ROOM: Room = Room::new(BODY_MAX, 2 * BODY_MAX);
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let status = match self.code {
-            Code::Usage | Code::BadRequest => StatusCode::BAD_REQUEST,
-            Code::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Code::Misdirected => StatusCode::MISDIRECTED_REQUEST,
-            Code::Unauthorized => StatusCode::UNAUTHORIZED,
-            Code::Forbidden => StatusCode::FORBIDDEN,
-            Code::NotFound => StatusCode::NOT_FOUND,
-            Code::Exists | Code::Conflict => StatusCode::CONFLICT,
-            Code::Privilege => StatusCode::FORBIDDEN,
-            Code::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
-            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Code::Timeout => StatusCode::REQUEST_TIMEOUT,
-            Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        };
+        let (_, status) = self.code.parts();
         (status, Json(self.into_reply())).into_response()
     }
 }
