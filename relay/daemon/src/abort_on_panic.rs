@@ -4,6 +4,9 @@
 //! once is like one that was killed: the kernel path continues to forward, and the next daemon takes over.
 //! A request that panics ends its own connection and nothing else.
 
+use std::io;
+use std::thread::Builder;
+
 pub(crate) use sys::abort_on_panic::AbortOnPanic;
 
 /// Runs a part of the daemon as a task.
@@ -12,6 +15,17 @@ pub(crate) fn spawn(part: impl Future<Output = ()> + Send + 'static) {
         let _guard = AbortOnPanic;
         part.await;
     });
+}
+
+/// Runs a part of the daemon on a thread of its own, which leaves the CPU to changes.
+pub(crate) fn thread(name: &str, part: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = Builder::new().name(name.to_owned());
+    thread.spawn(|| {
+        let _guard = AbortOnPanic;
+        sys::capability::stand_back();
+        part();
+    })?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ pub(crate) mod state;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use axum::Router;
@@ -27,7 +26,7 @@ use super::host_name::Names;
 use super::routes;
 use super::server::{self, pause, serve_connection};
 use super::service::Service;
-use crate::abort_on_panic::{self, AbortOnPanic};
+use crate::abort_on_panic;
 use door::Door;
 use handshake::{Turn, Turns};
 use peer::Peer;
@@ -71,14 +70,7 @@ pub(crate) fn keep_secrets() {
 
 fn begin(service: Arc<Service>, names: Names) -> io::Result<()> {
     let runtime = server::apart()?;
-    thread::Builder::new()
-        .name("api".to_owned())
-        .spawn(move || {
-            let _guard = AbortOnPanic;
-            sys::capability::stand_back();
-            runtime.block_on(run(service, names));
-        })?;
-    Ok(())
+    abort_on_panic::thread("api", move || runtime.block_on(run(service, names)))
 }
 
 async fn run(service: Arc<Service>, names: Names) {

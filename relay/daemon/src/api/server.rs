@@ -9,7 +9,6 @@ mod tests;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use axum::Router;
@@ -29,7 +28,7 @@ use super::host_name::Names;
 use super::listening::listen;
 use super::routes;
 use super::service::Service;
-use crate::abort_on_panic::AbortOnPanic;
+use crate::abort_on_panic;
 
 /// How long a client may take to send the head of a request, and stay silent between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,14 +84,8 @@ impl Public {
                 .expect("this runtime has just been made to serve it");
             serve_read_only(listener, service, names).await;
         };
-        let thread = thread::Builder::new().name("listener".to_owned());
-        thread.spawn(move || {
-            let _guard = AbortOnPanic;
-            // On few cores, hundreds of requests must not delay a change.
-            sys::capability::stand_back();
-            runtime.block_on(serve);
-        })?;
-        Ok(())
+        // On few cores, hundreds of requests must not delay a change.
+        abort_on_panic::thread("listener", move || runtime.block_on(serve))
     }
 }
 

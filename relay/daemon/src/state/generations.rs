@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use rules::ruleset::{Policy, RuleSet};
 use sys::whole_file;
 
-use crate::abort_on_panic::AbortOnPanic;
+use crate::abort_on_panic;
 use crate::core::export;
 use crate::state::changes::ChangeLog;
 
@@ -73,12 +73,7 @@ impl Generations {
             }
         }
         let writer = generations.clone();
-        let thread = thread::Builder::new().name("generations".to_owned());
-        thread.spawn(move || {
-            let _guard = AbortOnPanic;
-            sys::capability::stand_back();
-            writer.write_all();
-        })?;
+        abort_on_panic::thread("generations", move || writer.write_all())?;
         Ok(generations)
     }
 
