@@ -12,6 +12,8 @@ use compile::table::{OutputState, Table};
 use config::Automatic;
 use rules::net::Ifindex;
 
+use super::driver;
+
 /// The setting. Only the first network namespace shows it; it applies to all.
 pub const SETTING: &str = "/proc/sys/net/core/netdev_max_backlog";
 /// Its name for `sysctl`.
@@ -44,8 +46,7 @@ impl Need {
     pub fn of(table: &Table, host: &Host) -> Option<Self> {
         let name = |index| host.interfaces.get(&index).map(|link| link.name.as_str());
         Self::by(table, host, |index| {
-            let device = name(index).and_then(|name| sys::ethtool::device(name).ok());
-            let driver = device.and_then(|device| device.driver);
+            let driver = name(index).and_then(driver);
             driver.is_some_and(|driver| QUEUED.contains(&driver.as_str()))
         })
     }

@@ -183,6 +183,11 @@ impl Watch {
     }
 }
 
+/// The name of an interface's driver.
+fn driver(interface: &str) -> Option<String> {
+    sys::ethtool::device(interface).ok()?.driver
+}
+
 /// Opens a netlink socket, served by the caller's runtime.
 ///
 /// # Errors

@@ -399,18 +399,10 @@ const fn key(via: &Via) -> (Ifindex, IpAddr) {
 }
 
 fn destination(entry: &NeighbourMessage) -> Option<IpAddr> {
-    entry
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
-                Some((*address).into())
-            }
-            NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
-                Some((*address).into())
-            }
-            _ => None,
-        })
+    use NeighbourAddress::{Inet, Inet6};
+    use NeighbourAttribute::Destination;
+    let ipv4 = first!(entry.attributes, Destination(Inet(address)) => (*address).into());
+    ipv4.or_else(|| first!(entry.attributes, Destination(Inet6(address)) => (*address).into()))
 }
 
 fn neighbour(entry: &NeighbourMessage) -> Option<((Ifindex, IpAddr), Neighbour)> {

@@ -406,7 +406,8 @@ fn egresses(route: &Route) -> impl Iterator<Item = &Egress> {
     })
 }
 
-fn is_active(interface: &str, feature: &str) -> bool {
+/// Whether a feature of an interface is on.
+pub(crate) fn is_active(interface: &str, feature: &str) -> bool {
     let features = sys::ethtool::features(interface).unwrap_or_default();
     features
         .iter()

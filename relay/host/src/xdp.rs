@@ -13,6 +13,9 @@ use config::{InterfaceSettings, Xdp};
 use rules::net::Ifindex;
 use sys::{capture_sign, netdev};
 
+use super::driver;
+use super::offload::is_active;
+
 /// Drivers on which `auto` uses XDP because tests proved it: none yet.
 const PROVEN: [&str; 0] = [];
 /// The feature that takes received VLAN tags out of frames.
@@ -134,11 +137,7 @@ fn input(link: &Interface, choice: Xdp, host: &Host) -> Result<(), AtTc> {
         }
         _ => {}
     }
-    let features = sys::ethtool::features(name).unwrap_or_default();
-    if features
-        .iter()
-        .any(|feature| feature.name == STRIPS_TAGS && feature.active)
-    {
+    if is_active(name, STRIPS_TAGS) {
         return Err(format!(
             "{name} takes VLAN tags out of frames, and tagged packets would look untagged; \
              `ethtool -K {name} rxvlan off`"
@@ -155,10 +154,6 @@ fn is_proven(name: &str) -> bool {
 /// Whether a device is a veth, for which its peer decides what it accepts.
 fn is_veth(name: &str) -> bool {
     driver(name).is_some_and(|driver| driver == "veth")
-}
-
-fn driver(name: &str) -> Option<String> {
-    sys::ethtool::device(name).ok()?.driver
 }
 
 impl Listeners {
