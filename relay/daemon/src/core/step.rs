@@ -7,11 +7,10 @@ use api::reply::{Change, RulePlacement};
 use compile::budget::Spenders;
 use compile::diff::TableDiff;
 use compile::host::Host;
-use compile::placement::Placement;
 use compile::{Amendment, InputView, RuleView};
 use config::Settings;
+use observe::stats::path_name;
 use rules::demand::Listening;
-use rules::path::Path;
 use rules::rule::Rule;
 use rules::ruleset::{RuleChanges, RuleSet};
 use sys::membership::Membership;
@@ -76,17 +75,11 @@ impl Step {
         let enabled = views.filter(|view| view.enabled && new.contains(&view.name));
         let placed = enabled.map(|view| RulePlacement {
             rule: view.name.clone(),
-            path: match view.placement {
-                Placement { serves: false, .. } => "none",
-                Placement {
-                    path: Path::Kernel, ..
-                } => "kernel",
-                Placement {
-                    path: Path::Userspace,
-                    ..
-                } => "userspace",
-            }
-            .to_owned(),
+            path: if view.placement.serves {
+                path_name(view.placement.path).to_owned()
+            } else {
+                "none".to_owned()
+            },
             reason: view.placement.reason.to_string(),
         });
         placed.collect()

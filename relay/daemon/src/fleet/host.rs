@@ -7,6 +7,7 @@ use std::time::Duration;
 use api::reply::{FleetCounters, Via};
 use dataplane::counters::{Counters, DropReason, RuleCounters};
 use fleet::host::{BoxFuture, Event, Fitness, Host};
+use observe::events::kind::*;
 use observe::events::{self, Events};
 use observe::silence;
 use observe::stats::Sampler;
@@ -231,44 +232,39 @@ fn down(rule: &str, state: &RuleState) -> Option<String> {
 }
 
 fn to_event(event: Event) -> api::reply::Event {
-    let of_share = |kind, share: String, what, why| {
-        let message = format!("share {share:?}: {what}: {why}");
-        events::event(kind, &share, message)
-    };
-    match event {
-        Event::ShareOpened { share, why } => of_share(
-            events::kind::SHARE_OPENED,
-            share,
-            "this relay forwards it",
-            why,
-        ),
+    let (kind, subject, message) = match event {
+        Event::ShareOpened { share, why } => {
+            let message = format!("share {share:?}: this relay forwards it: {why}");
+            (SHARE_OPENED, share, message)
+        }
         Event::ShareShut { share, why } => {
-            let what = "this relay forwards it no more";
-            of_share(events::kind::SHARE_SHUT, share, what, why)
+            let message = format!("share {share:?}: this relay forwards it no more: {why}");
+            (SHARE_SHUT, share, message)
         }
         Event::RelayFenced { relay, why } => {
             let message = format!("relay {relay:?}: fenced: {why}");
-            events::event(events::kind::RELAY_FENCED, &relay, message)
+            (RELAY_FENCED, relay, message)
         }
         Event::EtcdAway { why } => {
             let message = format!("etcd cannot be used: {why}");
-            events::event(events::kind::ETCD_AWAY, "etcd", message)
+            (ETCD_AWAY, "etcd".to_owned(), message)
         }
-        Event::EtcdBack => events::event(
-            events::kind::ETCD_BACK,
-            "etcd",
+        Event::EtcdBack => (
+            ETCD_BACK,
+            "etcd".to_owned(),
             "etcd answers again".to_owned(),
         ),
         Event::RulesApplied { generation, rules } => {
             let rules = things(rules as u64, "rule");
             let message = format!("rules of the fleet: generation {generation}, {rules}, applied");
-            events::event(events::kind::FLEET_RULES_APPLIED, "fleet", message)
+            (FLEET_RULES_APPLIED, "fleet".to_owned(), message)
         }
         Event::RulesRefused { what, why } => {
             let message = format!("{what}: not used: {why}");
-            events::event(events::kind::FLEET_RULES_REFUSED, &what, message)
+            (FLEET_RULES_REFUSED, what, message)
         }
-    }
+    };
+    events::event(kind, &subject, message)
 }
 
 fn by_share(
