@@ -275,12 +275,7 @@ impl Supervisor {
         instance: &Instance,
         handles: Handles,
     ) -> Result<Arc<Service>, DaemonError> {
-        let Handles {
-            commands,
-            view,
-            support,
-            features,
-        } = handles;
+        let Handles { commands, view, .. } = handles;
         let (dataplane, events) = (self.dataplane.clone(), self.events.clone());
         let sampler = Sampler::new(self.started_with.silence.unwrap_or_default());
         abort_on_panic::spawn(sampling::run(
@@ -327,8 +322,8 @@ impl Supervisor {
             commands,
             dataplane,
             view,
-            support,
-            features,
+            support: handles.support,
+            features: handles.features,
             events,
             sampler,
             listeners: self.demand.listeners().clone(),

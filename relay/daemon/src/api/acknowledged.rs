@@ -18,8 +18,7 @@ pub(super) async fn acknowledge(
     Name(name): Name,
     Body(request): Body<Acknowledge>,
 ) -> Reply<Json<Acknowledge>> {
-    let Changing {
-        service, author, ..
-    } = changing;
-    service.acknowledge(&name, request, author).await.map(Json)
+    let service = changing.service;
+    let acknowledged = service.acknowledge(&name, request, changing.author).await;
+    acknowledged.map(Json)
 }

@@ -44,12 +44,7 @@ pub(super) struct Changing {
 
 impl Changing {
     pub(super) async fn change(self, order: Order) -> Reply<Change> {
-        let Self {
-            service,
-            author,
-            deadline,
-        } = self;
-        service.change(order, author, deadline).await
+        self.service.change(order, self.author, self.deadline).await
     }
 
     /// What the dataplane executes for a group or address on an interface.

@@ -240,11 +240,7 @@ fn earlier(
             })?
         }
     };
-    let Config {
-        rules,
-        mut settings,
-        ..
-    } = config;
+    let mut settings = config.settings;
     let mut warnings = Vec::new();
     if let Some(join) = joins::remaining(&settings.join) {
         let ended = settings.join.iter().filter(|then| !join.contains(then));
@@ -264,7 +260,7 @@ fn earlier(
     let list = RuleList {
         // `last` would mean another generation if the rules changed meanwhile.
         generation: rollback.generation.is_none().then_some(view.generation),
-        rules: rules.to_documents(),
+        rules: config.rules.to_documents(),
         settings: Some(settings),
     };
     Ok((list, warnings))

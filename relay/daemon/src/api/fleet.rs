@@ -63,16 +63,12 @@ pub(super) struct ApplyOptions {
         (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 pub(super) async fn apply(
     Parameters(options): Parameters<ApplyOptions>,
-    Changing {
-        service, author, ..
-    }: Changing,
+    changing: Changing,
     Body(rules): Body<FleetRuleList>,
 ) -> Reply<Json<FleetChange>> {
-    let fleet = service.fleet()?;
-    fleet
-        .apply(rules, &author.by, options.dry_run)
-        .await
-        .map(Json)
+    let fleet = changing.service.fleet()?;
+    let applied = fleet.apply(rules, &changing.author.by, options.dry_run);
+    applied.await.map(Json)
 }
 
 /// Has a relay give away what it forwards, and take nothing.

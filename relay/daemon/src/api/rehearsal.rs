@@ -13,7 +13,7 @@ use axum::Router;
 use compile::hook::Hooks;
 use compile::host::{Host, Interface};
 use compile::placement::{PathChoice, Support};
-use config::{ApiClient, ApiClients, ApiSettings, Config, Settings};
+use config::{ApiClient, ApiClients, ApiSettings, Settings};
 use igmp::listeners::Listeners;
 use observe::events::Events;
 use observe::stats::{Identity, Sampler};
@@ -23,7 +23,7 @@ use rules::ruleset::{Policy, RuleSet};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
-use super::api_error::{ApiError, Reply};
+use super::api_error::Reply;
 use super::connections::Connection;
 use super::remote::peer::Peer;
 use super::routes;
@@ -169,16 +169,12 @@ impl Rehearsal {
     fn execute(&mut self, order: Order) -> Reply<Change> {
         match order {
             Order::Change(request) => {
-                let Config {
-                    rules, settings, ..
-                } = self.core.resolve(&request).map_err(ApiError::from)?;
-                Ok(self.change(rules, settings))
+                let config = self.core.resolve(&request)?;
+                Ok(self.change(config.rules, config.settings))
             }
             Order::DryRun(request) => {
-                let Config {
-                    rules, settings, ..
-                } = self.core.resolve(&request).map_err(ApiError::from)?;
-                Ok(self.core.compare(&rules, &settings))
+                let config = self.core.resolve(&request)?;
+                Ok(self.core.compare(&config.rules, &config.settings))
             }
             Order::Routes(asked) => {
                 let table = self.core.table().of(asked.ingress, asked.destination);

@@ -38,12 +38,11 @@ pub(super) async fn check(Body(written): Body<RulesWritten>) -> Reply<Json<Rules
             Err(errors) => {
                 let problems = errors.0.into_iter().map(|error| {
                     let (rule, key) = location(&text, error.line);
-                    let (line, message) = (error.line, error.message);
                     TextProblem {
-                        line,
+                        line: error.line,
                         rule,
                         key,
-                        message,
+                        message: error.message,
                     }
                 });
                 RulesRead {

@@ -280,20 +280,13 @@ impl Driver {
     }
 
     fn receive(&mut self, burst: Burst) {
-        let Burst {
-            family,
-            socket,
-            read,
-        } = burst;
-        if self
-            .open
-            .get(&family)
-            .is_none_or(|open| open.number != socket)
-        {
+        let family = burst.family;
+        let open = self.open.get(&family);
+        if open.is_none_or(|open| open.number != burst.socket) {
             return;
         }
         let now = Instant::now();
-        match read {
+        match burst.read {
             Ok(messages) => {
                 let own = self.links.get(&family.0).map(|link| &link.addresses);
                 let is_own = |from: &IpAddr| own.is_some_and(|own| own.contains(from));
