@@ -38,7 +38,7 @@ pub(crate) use {
 
 use self::selection::Selected;
 use crate::alarms;
-use crate::view::{self, InputState, RuleState, View};
+use crate::view::{self, RuleState, View};
 
 /// The drop reason that is shown even before it occurs.
 const ALWAYS_SHOWN: &str = "too_big";
@@ -144,13 +144,7 @@ impl<'a> Readings<'a> {
     fn of(self, written: &Rule, state: &RuleState) -> RuleStats {
         let none = RuleCounters::default();
         let counted = self.counters.rules.get(state.name()).unwrap_or(&none);
-        let mut stats = RuleStats {
-            labels: written.labels.clone(),
-            share: written.share.clone(),
-            mode: written.reflect.as_ref().map(|_| MODE.to_owned()),
-            answers: written.reflect.as_ref().map(|_| counted.received.answers),
-            ..rule(state, counted, &self.view.host, self.sampler)
-        };
+        let mut stats = rule((written, state), counted, &self.view.host, self.sampler);
         demand::count_members(written, state, self.listeners, &mut stats.outputs);
         for ((spec, view), output) in written
             .outputs
@@ -238,7 +232,12 @@ pub fn log(readings: Readings<'_>) {
 }
 
 /// Makes the statistics of one rule.
-fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sampler) -> RuleStats {
+fn rule(
+    (written, state): (&Rule, &RuleState),
+    counted: &RuleCounters,
+    host: &Host,
+    sampler: &Sampler,
+) -> RuleStats {
     let inspected = counted.health.as_deref().copied().unwrap_or_default();
     let sample = sampler.of(state.name(), &inspected);
     let placement = &state.rule.placement;
@@ -264,9 +263,9 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
     let failover = counted.failover.as_ref();
     RuleStats {
         name: state.name().to_owned(),
-        labels: BTreeMap::new(),
-        share: None,
-        mode: None,
+        labels: written.labels.clone(),
+        share: written.share.clone(),
+        mode: written.reflect.as_ref().map(|_| MODE.to_owned()),
         condition: None,
         acknowledged: None,
         state: worst,
@@ -279,7 +278,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         switches: failover.map(|failover| failover.changes),
         merge: counted.merge.as_deref().map(|merge| merge.together),
         received: counted.received,
-        answers: None,
+        answers: written.reflect.as_ref().map(|_| counted.received.answers),
         dropped: dropped(&counted.dropped),
         outputs,
         rates: sample.rates,
@@ -366,40 +365,29 @@ fn inputs(
         Some(what.clone())
     };
     let views = &state.rule.inputs;
-    inputs
-        .zip(views)
-        .map(|((at, state), view)| InputStats {
-            shared_with: view::passed_to(view),
+    let stats = inputs.zip(views).map(|((at, state), view)| {
+        let counted = of(at);
+        let hook = state.hook.as_ref();
+        let at_tc = hook.and_then(|(_, at_tc)| at_tc.as_ref());
+        InputStats {
+            at: at.to_owned(),
+            joined: state.joined,
+            condition: None,
+            reason: state.reason.as_deref().map(str::to_owned),
+            received: counted.received,
+            dropped: dropped(&counted.dropped),
             active: failover.map(|failover| failover.active == at),
             line: lines.and_then(|lines| lines.get(at)).copied(),
             trouble: trouble(at),
-            ..input(at, state, &of(at))
-        })
-        .collect()
-}
-
-fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
-    let at_tc = state.hook.as_ref().and_then(|(_, at_tc)| at_tc.as_ref());
-    InputStats {
-        at: at.to_owned(),
-        joined: state.joined,
-        condition: None,
-        reason: state.reason.as_deref().map(str::to_owned),
-        received: counted.received,
-        dropped: dropped(&counted.dropped),
-        active: None,
-        line: None,
-        trouble: None,
-        last_packet_seconds: last_packet_seconds(counted.received),
-        merging: state.merging.as_deref().map(str::to_owned),
-        hook: state
-            .hook
-            .as_ref()
-            .map(|(hook, _)| hook.as_str().to_owned()),
-        hook_reason: at_tc.map(|at_tc| at_tc.why.to_string()),
-        xdp_asked: at_tc.map(|at_tc| at_tc.is_asked),
-        shared_with: None,
-    }
+            last_packet_seconds: last_packet_seconds(counted.received),
+            merging: state.merging.as_deref().map(str::to_owned),
+            hook: hook.map(|(hook, _)| hook.as_str().to_owned()),
+            hook_reason: at_tc.map(|at_tc| at_tc.why.to_string()),
+            xdp_asked: at_tc.map(|at_tc| at_tc.is_asked),
+            shared_with: view::passed_to(view),
+        }
+    });
+    stats.collect()
 }
 
 /// Why an output or the rule itself drops everything, if it does.
