@@ -74,15 +74,7 @@ impl Link {
 
     /// The configuration of one family's router.
     fn setting(&self, ipv4: bool) -> Setting {
-        let own = self
-            .addresses
-            .iter()
-            .copied()
-            .find(|address| match address {
-                IpAddr::V4(_) => ipv4,
-                // MLD is link-local (RFC 3810 section 5).
-                IpAddr::V6(address) => !ipv4 && address.is_unicast_link_local(),
-            });
+        let own = own_address(&self.addresses, ipv4);
         let is_of_family = |range: &Prefix| range.address.is_ipv4() == ipv4;
         let mut listeners = Vec::new();
         let is_default = |admission: &Admission| *admission == Admission::default();
@@ -101,6 +93,16 @@ impl Link {
             listeners,
         }
     }
+}
+
+/// The address, of those of an interface, that messages of IGMP or MLD are sent from.
+pub(crate) fn own_address(addresses: &[IpAddr], ipv4: bool) -> Option<IpAddr> {
+    let mut addresses = addresses.iter().copied();
+    addresses.find(|address| match address {
+        IpAddr::V4(_) => ipv4,
+        // MLD is link-local (RFC 3810 section 5).
+        IpAddr::V6(address) => !ipv4 && address.is_unicast_link_local(),
+    })
 }
 
 /// Removes the record of an ended daemon.

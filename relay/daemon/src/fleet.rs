@@ -181,15 +181,15 @@ impl Fleet {
 }
 
 fn refusal(error: Error) -> ApiError {
-    let code = match &error {
-        Error::Conflict(_) => Code::Conflict,
-        Error::Invalid(_) => Code::Invalid,
-        Error::NotFound(_) => Code::NotFound,
-        Error::Unavailable(_) => Code::Unavailable,
-    };
-    let message = match &error {
-        Error::Unavailable(_) => format!("{error}; `mcr doctor` looks into it"),
-        _ => error.to_string(),
+    let text = error.to_string();
+    let (code, message) = match error {
+        Error::Conflict(_) => (Code::Conflict, text),
+        Error::Invalid(_) => (Code::Invalid, text),
+        Error::NotFound(_) => (Code::NotFound, text),
+        Error::Unavailable(_) => {
+            let message = format!("{text}; `mcr doctor` looks into it");
+            (Code::Unavailable, message)
+        }
     };
     ApiError::new(code, message)
 }

@@ -18,6 +18,7 @@ use sys::group_socket::GroupSocket;
 use sys::membership::igmp_versions;
 
 use crate::core::Core;
+use crate::demand::own_address;
 use crate::memberships::{Joined, of_join};
 
 /// Bytes of records in one report: fits the minimum MTU of IPv6 (RFC 8200 section 5).
@@ -129,11 +130,7 @@ impl Reports {
 /// The source address of reports on an interface; unspecified if it has no IPv4 address (RFC 3376
 /// section 4.2.13).
 fn own(link: &Interface, ipv4: bool) -> Option<IpAddr> {
-    let mut addresses = link.addresses.iter().copied();
-    let own = addresses.find(|address| match address {
-        IpAddr::V4(_) => ipv4,
-        IpAddr::V6(address) => !ipv4 && address.is_unicast_link_local(),
-    });
+    let own = own_address(&link.addresses, ipv4);
     own.or(ipv4.then_some(Ipv4Addr::UNSPECIFIED.into()))
 }
 

@@ -29,7 +29,7 @@ use crate::api::socket::Listener;
 use crate::api::{host_name, remote, server};
 use crate::capture::CaptureCommand;
 use crate::config_watch::ConfigWatch;
-use crate::dataplane_thread::{DataplaneThread, OpenedDataplane, Opening};
+use crate::dataplane_thread::{DataplaneThread, OpenedDataplane};
 use crate::demand::Demand;
 use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
@@ -210,7 +210,21 @@ fn open(
     startup: &mut StartupState,
     joined: &mut Joined,
 ) -> Result<(DescriptorStore, OpenedDataplane), DaemonError> {
-    let opening = begin_to_open(options, instance, startup)?;
+    let workers = startup.started_with.workers;
+    let opening = DataplaneThread::start(dataplane::Options {
+        instance: instance.name().to_owned(),
+        bpffs: options.bpffs.clone(),
+        workers: workers.map_or(0, usize::from),
+        // With `--path userspace` too: it consumes behind the taps the packets that workers relay, and
+        // pinned programs of an earlier run must not continue to forward beside them.
+        kernel: true,
+        without: options.without.clone(),
+        worker_command: options.worker_command.clone(),
+        worker_user: startup.worker_user.take(),
+        log_directory: Some(instance.directory().to_owned()),
+        capacity: Capacity::for_rules(startup.max_rules().min(RULES_MAX as u32)),
+        ..Default::default()
+    })?;
     let store = DescriptorStore::open(&options.fd_holder_command, instance.directory(), joined);
     match opening.finish() {
         Ok(opened) => Ok((store, opened)),
@@ -232,29 +246,6 @@ fn identity(options: &Options, instance: &Instance, fleet: Option<&FleetSettings
         config: config_files::main_file(options.config.as_deref()),
         fleet: fleet.map(|fleet| fleet.name.clone()),
     }
-}
-
-fn begin_to_open(
-    options: &Options,
-    instance: &Instance,
-    startup: &mut StartupState,
-) -> Result<Opening, DaemonError> {
-    let started_with = &startup.started_with;
-    let opening = DataplaneThread::start(dataplane::Options {
-        instance: instance.name().to_owned(),
-        bpffs: options.bpffs.clone(),
-        workers: started_with.workers.map_or(0, usize::from),
-        // With `--path userspace` too: it consumes behind the taps the packets that workers relay, and
-        // pinned programs of an earlier run must not continue to forward beside them.
-        kernel: true,
-        without: options.without.clone(),
-        worker_command: options.worker_command.clone(),
-        worker_user: startup.worker_user.take(),
-        log_directory: Some(instance.directory().to_owned()),
-        capacity: Capacity::for_rules(startup.max_rules().min(RULES_MAX as u32)),
-        ..Default::default()
-    })?;
-    Ok(opening)
 }
 
 /// Listens on TCP if configured; connections wait until they are served.

@@ -175,7 +175,10 @@ fn is_automatic(line: &[u8]) -> bool {
 
 /// The generation after the last change of a log, read without opening it for writing.
 pub(crate) fn last_generation(path: &Path) -> u64 {
-    last_of(whole(&fs::read(path).unwrap_or_default()))
+    let text = fs::read(path).unwrap_or_default();
+    let mut records = lines(whole(&text)).rev();
+    let last = records.find_map(|line| serde_json::from_slice::<ChangeRecord>(line).ok());
+    last.map_or(0, |record| record.generation)
 }
 
 /// Reads the last changes, the oldest first, each with its final outcome.
@@ -217,12 +220,6 @@ fn whole(text: &[u8]) -> &[u8] {
 fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     let lines = text.split(|byte| *byte == b'\n');
     lines.filter(|line| !line.is_empty())
-}
-
-fn last_of(text: &[u8]) -> u64 {
-    let mut records = lines(text).rev();
-    let last = records.find_map(|line| serde_json::from_slice::<ChangeRecord>(line).ok());
-    last.map_or(0, |record| record.generation)
 }
 
 #[cfg(test)]

@@ -118,13 +118,10 @@ impl Door {
 }
 
 fn load(settings: &ApiSettings) -> Result<Serving, String> {
-    let path = |path: &'static str| Path::new(path);
+    let (certificate, key) = (settings.certificate.as_deref(), settings.key.as_deref());
     let serving = tls::server(Server {
-        certificate: settings
-            .certificate
-            .as_deref()
-            .unwrap_or_else(|| path("certificate")),
-        key: settings.key.as_deref().unwrap_or_else(|| path("key")),
+        certificate: certificate.unwrap_or(Path::new("certificate")),
+        key: key.unwrap_or(Path::new("key")),
         client_ca: settings.client_ca.as_deref(),
         client_crl: settings.client_crl.as_deref(),
         is_old: settings.tls == Some(TlsVersion::V12),
