@@ -8,7 +8,7 @@ use std::path::Path;
 use bpf::pin::BPFFS;
 use futures::TryStreamExt;
 use rtnetlink::Handle;
-use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo};
+use rtnetlink::packet_route::link::InfoKind;
 use rtnetlink::packet_route::tc::{TcAttribute, TcMessage};
 use rules::net::Ifindex;
 
@@ -55,16 +55,7 @@ pub async fn ingress_qdiscs(handle: &Handle) -> Vec<Ifindex> {
 
 /// The device below a link, in this namespace. A veth names its peer there.
 fn below(link: &Link) -> Option<Ifindex> {
-    let mut below = None;
-    for attribute in &link.message.attributes {
-        match attribute {
-            LinkAttribute::Link(index) => below = Some(Ifindex(*index)),
-            LinkAttribute::LinkNetNsId(_) => return None,
-            LinkAttribute::LinkInfo(infos) if infos.contains(&LinkInfo::Kind(InfoKind::Veth)) => {
-                return None;
-            }
-            _ => {}
-        }
-    }
+    let is_veth = link.kind() == Some(&InfoKind::Veth);
+    let below = link.lower().map(Ifindex).filter(|_| !is_veth);
     below.filter(|below| *below != link.interface.index)
 }
