@@ -10,32 +10,12 @@ use rules::document::RuleDocument;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 
-/// Whether to write the change down.
-#[derive(Clone, Copy, Debug, Default, clap::Args)]
-pub(crate) struct Save {
-    /// Write the change into the daemon's configuration file, too, whose comments stay
-    #[arg(long)]
-    save: bool,
-}
-
 /// The configuration as it was before the change.
 pub(crate) struct Configuration(config_save::Configuration);
 
-impl Save {
-    /// With saving requested.
-    pub(crate) const fn asked() -> Self {
-        Self { save: true }
-    }
-
-    pub(crate) const fn is_asked(self) -> bool {
-        self.save
-    }
-
+impl Configuration {
     /// Reads the configuration, so that nothing is changed if it cannot be written back.
-    pub(crate) fn begin(self, control: &Control) -> Result<Option<Configuration>, Failure> {
-        if !self.save {
-            return Ok(None);
-        }
+    pub(crate) fn read(control: &Control) -> Result<Self, Failure> {
         if control.is_elsewhere() {
             let message =
                 "--save: the configuration is a file of that host, which its daemon alone writes";
@@ -46,27 +26,9 @@ impl Save {
             Failure::new(Status::Unavailable, message)
         })?;
         let read = config_save::Configuration::read(&PathBuf::from(main));
-        read.map(|read| Some(Configuration(read))).map_err(failure)
+        read.map(Self).map_err(failure)
     }
-}
 
-fn failure(error: SaveError) -> Failure {
-    match error {
-        SaveError::Read(error) => Failure::with_code(error.exit_code(), error),
-        error => Failure::new(status(&error), error.to_string()),
-    }
-}
-
-fn status(error: &SaveError) -> Status {
-    match error {
-        SaveError::Write { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            Status::Privilege
-        }
-        _ => Status::Configuration,
-    }
-}
-
-impl Configuration {
     /// Writes the rules of these names as they run now, and deletes those that no longer exist.
     pub(crate) fn write(self, control: &Control, names: &[String]) -> Result<(), Failure> {
         let running = control.rules()?.rules;
@@ -114,5 +76,21 @@ impl Configuration {
                 Failure::new(status(&error), message)
             }
         })
+    }
+}
+
+fn failure(error: SaveError) -> Failure {
+    match error {
+        SaveError::Read(error) => Failure::with_code(error.exit_code(), error),
+        error => Failure::new(status(&error), error),
+    }
+}
+
+fn status(error: &SaveError) -> Status {
+    match error {
+        SaveError::Write { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            Status::Privilege
+        }
+        _ => Status::Configuration,
     }
 }

@@ -11,7 +11,7 @@ use api::request::{ChangeTerms, MESSAGE_MAX, time_to_confirm};
 use crate::control::Control;
 use crate::failure::{self, Failure};
 use crate::global::Global;
-use crate::save::{Configuration, Save};
+use crate::save::Configuration;
 
 /// The time between two queries whether somebody has confirmed.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -39,8 +39,9 @@ pub(crate) struct ChangeOptions {
 /// On what terms rules are changed.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Terms {
-    #[command(flatten)]
-    save: Save,
+    /// Write the change into the daemon's configuration file, too, whose comments stay
+    #[arg(long)]
+    save: bool,
     #[command(flatten)]
     options: ChangeOptions,
 }
@@ -214,12 +215,10 @@ impl Terms {
     ) -> Result<Conversation, Failure> {
         let control = self.options.open(global, generation)?;
         // The daemon of another host writes its files itself.
-        let is_remote_save = self.save.is_asked() && control.is_elsewhere();
-        let configuration = if is_remote_save {
-            None
-        } else {
-            self.save.begin(&control)?
-        };
+        let is_remote_save = self.save && control.is_elsewhere();
+        let is_own_save = self.save && !is_remote_save;
+        let read = is_own_save.then(|| Configuration::read(&control));
+        let configuration = read.transpose()?;
         // A change that can still be undone is saved when it is confirmed.
         let waits = self.options.confirm.is_some();
         let control = control.saving(is_remote_save || waits && configuration.is_some());
@@ -253,7 +252,7 @@ impl Terms {
 
     /// Whether any of them are given.
     pub(crate) const fn are_given(&self) -> bool {
-        self.save.is_asked()
+        self.save
             || self.options.message.is_some()
             || self.options.confirm.is_some()
             || self.options.yes

@@ -11,7 +11,7 @@ use crate::control::Control;
 use crate::failure::{Failure, Status, usage};
 use crate::global::Global;
 use crate::render;
-use crate::save::{Configuration, Save};
+use crate::save::Configuration;
 use crate::terms::{self, Terms};
 
 /// Go back to rules and settings of before, in one step, after showing what that changes.
@@ -52,10 +52,8 @@ pub(crate) fn confirm(_: &ConfirmArgs, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
     let change = control.confirm()?;
     super::print_change("confirm", &change, global)?;
-    if change.to_save
-        && let Some(configuration) = Save::asked().begin(&control)?
-    {
-        configuration.write_all(&control)?;
+    if change.to_save {
+        Configuration::read(&control)?.write_all(&control)?;
     }
     Ok(())
 }
@@ -72,9 +70,8 @@ pub(crate) struct SaveArgs {}
 
 pub(crate) fn save(_: &SaveArgs, global: &Global) -> Result<(), Failure> {
     let control = Control::open(global)?;
-    match Save::asked().begin(&control) {
-        Ok(Some(configuration)) => configuration.write_all(&control)?,
-        Ok(None) => {}
+    match Configuration::read(&control) {
+        Ok(configuration) => configuration.write_all(&control)?,
         Err(own) => {
             control.save().map_err(|other| {
                 let has_no_access = other.is(Status::Unreachable) || other.is(Status::Privilege);
