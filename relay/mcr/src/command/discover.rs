@@ -5,8 +5,7 @@ mod report;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use api::query::DiscoverQuery;
@@ -76,8 +75,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     // Read before this process joins groups itself.
     let joined = Joined::read();
     // Before it visibly listens: an interrupt from then on prints the report.
-    let stop = Arc::new(AtomicBool::new(false));
-    super::traffic_run::stop_on_signals(&stop)?;
+    let stop = super::traffic_run::stop_on_signals()?;
     let at_xdp = |interfaces: &[Interface]| {
         if sockets.are_lent() {
             at_xdp_by_daemon(global, interfaces).unwrap_or_default()

@@ -80,8 +80,10 @@ enum Method {
 /// Receives to the end and prints the report.
 pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let options = options(args)?;
-    let control = Control::default();
-    stop_on_signals(&control.stop)?;
+    let control = Control {
+        stop: stop_on_signals()?,
+        ..Control::default()
+    };
     let receive = || match args.method {
         Method::Sockets => receiver::run(&options, &control).map_err(refusal),
         Method::Bpf => counter::run(&options, &control),

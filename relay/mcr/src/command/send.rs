@@ -17,8 +17,10 @@ use crate::render::{self, Column, count};
 /// Sends to the end and prints the report.
 pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let options = options::options(args)?;
-    let control = Control::default();
-    stop_on_signals(&control.stop)?;
+    let control = Control {
+        stop: stop_on_signals()?,
+        ..Control::default()
+    };
     let total = generator::planned_packets(&options);
     let outcome = watched(
         || generator::run(&options, &control),

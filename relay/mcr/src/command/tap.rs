@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -118,8 +117,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         remaining: args.count.unwrap_or(u64::MAX),
     };
     // Before the capture becomes visible: an interrupt from then on must leave a whole file.
-    let stop = Arc::new(AtomicBool::new(false));
-    super::traffic_run::stop_on_signals(&stop)?;
+    let stop = super::traffic_run::stop_on_signals()?;
     capture.capture_at(points, Some(&control))?;
     capture.source.enter_sandbox()?;
     // In the sandbox nothing new can be captured.
@@ -138,8 +136,7 @@ fn run_elsewhere(args: &Args, filter: String, control: &Control) -> Result<(), F
         output: args.output,
         filter,
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    super::traffic_run::stop_on_signals(&stop)?;
+    let stop = super::traffic_run::stop_on_signals()?;
     let mut pieces = control.pieces(&query.path(&args.name))?;
     let mut out = open(args)?;
     let mut blocks = Vec::new();

@@ -133,16 +133,17 @@ fn counted_up(first: &[Endpoint], streams: u32) -> Result<Vec<Endpoint>, Failure
     Ok(all.collect::<Result<Vec<_>, _>>().map_err(usage)?.concat())
 }
 
-/// Has SIGINT and SIGTERM set `stop`; a second one then ends the process at once.
-pub(super) fn stop_on_signals(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+/// What SIGINT and SIGTERM set; a second one then ends the process at once.
+pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::default();
     let register = |signal| {
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(stop))?;
-        flag::register(signal, Arc::clone(stop))
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))
     };
     for signal in [SIGINT, SIGTERM] {
         register(signal).or_fail(SIGNALS, Status::Unavailable)?;
     }
-    Ok(())
+    Ok(stop)
 }
 
 /// The exit status for the kernel's refusal to set up a socket.

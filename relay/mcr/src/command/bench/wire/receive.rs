@@ -1,8 +1,6 @@
 //! `mcr bench wire receive`: the verifier, which serves generators until it is interrupted.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use rules::endpoint::Endpoint;
 use rules::printable::printable;
@@ -43,8 +41,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let verifier = Verifier::open(&listens(&args.endpoints, args.streams)?).map_err(failure)?;
     let listening = format!("--listen {}", args.listen);
     let listener = TcpListener::bind(args.listen).or_fail(listening, Status::Unavailable)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    stop_on_signals(&stop)?;
+    let stop = stop_on_signals()?;
     let at = listener.local_addr()?;
     if at.ip().is_unspecified() {
         eprintln!(

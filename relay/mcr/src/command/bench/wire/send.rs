@@ -84,8 +84,7 @@ pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let own = Host::describe(&interfaces(&options.destinations));
     ethernet::check_sizes(&args.sizes, &options.destinations, &own)?;
     let relay = args.relay_socket.as_deref().map(relay::open).transpose()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    stop_on_signals(&stop)?;
+    let stop = stop_on_signals()?;
     let report = match &args.verifier {
         Some(at) => {
             let remote = Remote::connect(at, &own, Arc::clone(&stop));
