@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rules::printable::printable;
 use sys::packet_socket::PacketSocket;
 
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::{Failure, OrFail, Status, unavailable};
 
 /// The source of a capture's sockets.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub(crate) fn refused(what: &str, error: &io::Error) -> Failure {
         let message = format!("{what}: needs CAP_NET_RAW; use sudo");
         return Failure::new(Status::Privilege, message);
     }
-    Failure::new(Status::Unavailable, format!("{what}: {error}"))
+    unavailable(format!("{what}: {error}"))
 }
 
 /// Waits until packets are available, at most for that time. A signal ends it.

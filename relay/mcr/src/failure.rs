@@ -28,6 +28,16 @@ pub(crate) enum Status {
     Configuration = 78,
 }
 
+impl Status {
+    /// For what the system refuses: a missing privilege, or `otherwise`.
+    pub(crate) fn of_system(error: &io::Error, otherwise: Self) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Privilege,
+            _ => otherwise,
+        }
+    }
+}
+
 /// A failed subcommand: its exit status, and the message for the user.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -50,10 +60,7 @@ impl Failure {
 
     /// For files that cannot be read.
     pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Self {
-        let status = match error.kind() {
-            io::ErrorKind::PermissionDenied => Status::Privilege,
-            _ => Status::Configuration,
-        };
+        let status = Status::of_system(error, Status::Configuration);
         Self::new(status, config::unreadable(path, error))
     }
 
@@ -84,6 +91,11 @@ impl Failure {
 /// For command lines that are wrong.
 pub(crate) fn usage(message: impl fmt::Display) -> Failure {
     Failure::new(Status::Usage, message)
+}
+
+/// An interface or a service is unavailable; of an error with causes, all are told.
+pub(crate) fn unavailable(message: impl fmt::Display) -> Failure {
+    Failure::new(Status::Unavailable, format_args!("{message:#}"))
 }
 
 /// The context of failures to install signal handlers.

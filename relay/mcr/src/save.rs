@@ -1,6 +1,5 @@
 //! `--save` writes the rules that a subcommand changed into the configuration that the daemon reads.
 
-use std::io;
 use std::path::PathBuf;
 
 use config::{ConfigErrors, ConfigFile, StaticJoin, rewrite, rewrite_all, rewrite_joins};
@@ -8,7 +7,7 @@ use daemon::config_save::{self, SaveError};
 use rules::document::RuleDocument;
 
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, unavailable};
 
 /// The configuration as it was before the change.
 pub(crate) struct Configuration(config_save::Configuration);
@@ -19,11 +18,10 @@ impl Configuration {
         if control.is_elsewhere() {
             let message =
                 "--save: the configuration is a file of that host, which its daemon alone writes";
-            return Err(Failure::new(Status::Unavailable, message));
+            return Err(unavailable(message));
         }
         let main = control.status()?.config.ok_or_else(|| {
-            let message = "--save: this daemon does not say what it reads; restart it first";
-            Failure::new(Status::Unavailable, message)
+            unavailable("--save: this daemon does not say what it reads; restart it first")
         })?;
         let read = config_save::Configuration::read(&PathBuf::from(main));
         read.map(Self).map_err(failure)
@@ -88,9 +86,7 @@ fn failure(error: SaveError) -> Failure {
 
 fn status(error: &SaveError) -> Status {
     match error {
-        SaveError::Write { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            Status::Privilege
-        }
+        SaveError::Write { source, .. } => Status::of_system(source, Status::Configuration),
         _ => Status::Configuration,
     }
 }

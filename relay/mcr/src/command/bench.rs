@@ -16,7 +16,7 @@ use lab::bench::run::relay::{Relay, Tools};
 use lab::bench::run::scenario::{Options, SCENARIOS, Scenario};
 
 use self::terminal::{Terminal, minutes};
-use crate::failure::{Failure, OrFail, SIGNALS, Status};
+use crate::failure::{Failure, OrFail, SIGNALS, Status, unavailable};
 use crate::render;
 
 /// Measure MCR beside socat, kernel multicast routing and any other relay.
@@ -220,19 +220,13 @@ fn options(args: &RunArgs) -> Options {
 
 fn reliability(file: Option<&Path>) -> Result<Reliability, Failure> {
     let default = Path::new("target/bench/reliability.json");
-    match file {
-        Some(file) => Reliability::read(file).map_err(unavailable),
-        None if default.exists() => Reliability::read(default).map_err(unavailable),
-        None => Ok(Reliability::default()),
-    }
+    let file = file.or_else(|| Some(default).filter(|default| default.exists()));
+    let read = file.map(Reliability::read).transpose();
+    Ok(read.map_err(unavailable)?.unwrap_or_default())
 }
 
 fn read(file: &Path) -> Result<Results, Failure> {
     Results::read(file).map_err(unavailable)
-}
-
-fn unavailable(error: anyhow::Error) -> Failure {
-    Failure::new(Status::Unavailable, format!("{error:#}"))
 }
 
 fn scenario(text: &str) -> Result<u8, String> {

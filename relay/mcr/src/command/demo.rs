@@ -13,7 +13,7 @@ use compile::placement::PathChoice;
 use lab::demo::{Delivery, Event, Options, Report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::failure::{Failure, OrFail, SIGNALS, Status, verdict};
+use crate::failure::{Failure, OrFail, SIGNALS, Status, unavailable, verdict};
 use crate::render::{self, Column, count};
 use crate::rows;
 
@@ -87,7 +87,7 @@ fn failure(error: &anyhow::Error, stop: &AtomicBool) -> Failure {
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => {
             Failure::from(io::Error::from(io::ErrorKind::BrokenPipe))
         }
-        _ => Failure::new(Status::Unavailable, format!("{error:#}")),
+        _ => unavailable(error),
     }
 }
 

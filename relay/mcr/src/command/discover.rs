@@ -17,7 +17,7 @@ use sys::membership::{Membership, Memberships};
 use crate::capture::{self, Sockets};
 use crate::control::Control;
 use crate::discover::{self, Interface, Joined, Listener, interfaces, is_on};
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::{Failure, OrFail, Status, unavailable};
 use crate::global::Global;
 use crate::{completion, render};
 
@@ -59,8 +59,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let sockets = Sockets::of_this_process(args.lent)?;
     let interfaces = interfaces(&args.interfaces)?;
     if interfaces.is_empty() {
-        let message = "no interface is up; name one to listen on it all the same";
-        return Err(Failure::new(Status::Unavailable, message));
+        return Err(unavailable(
+            "no interface is up; name one to listen on it all the same",
+        ));
     }
     for down in interfaces.iter().filter(|interface| !interface.up) {
         eprintln!("mcr discover: {} is down: nothing arrives there", down.name);
@@ -177,7 +178,7 @@ fn rules(global: &Global, interfaces: &[Interface]) -> Result<RuleSet, Failure> 
     if let Some(Interface { name, .. }) = interfaces.iter().find(|link| !is_seen(link)) {
         let message =
             format!("the daemon does not see {name}: it runs in another network namespace");
-        return Err(Failure::new(Status::Unavailable, message));
+        return Err(unavailable(message));
     }
     RuleSet::from_documents(&documents, Policy::PERMISSIVE)
         .map_err(|problems| Failure::new(Status::Refused, problems))
@@ -195,7 +196,7 @@ fn join(groups: &[IpAddr], interfaces: &[Interface]) -> Result<Memberships, Fail
     });
     let refused = memberships.reconcile(&requested.collect::<BTreeSet<_>>());
     match refused.into_iter().next() {
-        Some(error) => Err(Failure::new(Status::Unavailable, error)),
+        Some(error) => Err(unavailable(error)),
         None => Ok(memberships),
     }
 }

@@ -13,7 +13,7 @@ use traffic::capture::Capture;
 
 use crate::completion;
 use crate::control::Control;
-use crate::failure::{Failure, Status, usage, verdict};
+use crate::failure::{Failure, unavailable, usage, verdict};
 use crate::global::Global;
 use crate::render::{self, because, number::things};
 
@@ -103,11 +103,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
 
 fn frames(args: &Args) -> Result<Vec<Vec<u8>>, Failure> {
     if let Some(path) = &args.pcap {
-        let frames =
-            Capture::frames(path).map_err(|error| Failure::new(Status::Unavailable, error))?;
+        let frames = Capture::frames(path).map_err(unavailable)?;
         if frames.is_empty() {
-            let message = format!("{}: holds no IP packet", path.display());
-            return Err(Failure::new(Status::Unavailable, message));
+            let file = path.display();
+            return Err(unavailable(format!("{file}: holds no IP packet")));
         }
         return Ok(frames);
     }

@@ -3,7 +3,7 @@
 use api::reply::NotifyTested;
 
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, unavailable};
 use crate::global::Global;
 use crate::render;
 
@@ -48,8 +48,5 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let host = global.host.as_ref();
     let prefix = host.map_or_else(String::new, |host| format!("{host}: "));
     let message = errors.join(&format!("\n{prefix}"));
-    Err(Failure::new(
-        Status::Unavailable,
-        format!("{prefix}{message}"),
-    ))
+    Err(unavailable(format!("{prefix}{message}")))
 }

@@ -10,7 +10,7 @@ use traffic::report::{LineReport, SendReport, UnionReport};
 
 pub(crate) use self::options::Args;
 
-use super::traffic_run::{packets, rate_text, status_of, stop_on_signals, watch_packets, watched};
+use super::traffic_run::{packets, rate_text, stop_on_signals, watch_packets, watched};
 use crate::failure::{Failure, Status, verdict};
 use crate::render::{self, Column, count};
 
@@ -49,7 +49,7 @@ pub(super) fn status(error: &Error) -> Status {
         | Error::Family { .. }
         | Error::Raw { .. } => Status::Usage,
         Error::NoInterface { .. } | Error::Interfaces(_) | Error::Cpu { .. } => Status::Unavailable,
-        Error::Socket { source, .. } => status_of(source),
+        Error::Socket { source, .. } => Status::of_system(source, Status::Unavailable),
     }
 }
 

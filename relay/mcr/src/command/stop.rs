@@ -9,7 +9,7 @@ use daemon::Options;
 use serde_json::json;
 use sys::descriptor::ProcessHandle;
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, unavailable};
 use crate::global::Global;
 use crate::render;
 
@@ -43,10 +43,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         Failure::from(api::client::Error::Connect { path, source })
     })?;
     let failure = |error: io::Error| {
-        let status = match error.kind() {
-            io::ErrorKind::PermissionDenied => Status::Privilege,
-            _ => Status::Unavailable,
-        };
+        let status = Status::of_system(&error, Status::Unavailable);
         let at = socket.display();
         Failure::new(status, format!("cannot stop the daemon at {at}: {error}"))
     };
@@ -56,7 +53,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if !sys::wait::readable(process.as_fd(), PATIENCE).map_err(failure)? {
         let patience = PATIENCE.as_secs();
         let message = format!("the daemon still runs {patience} s after SIGTERM; its log says why");
-        return Err(Failure::new(Status::Unavailable, message));
+        return Err(unavailable(message));
     }
     if global.json {
         render::json(&json!({ "stopped": true }))?;

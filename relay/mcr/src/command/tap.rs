@@ -17,7 +17,7 @@ use sys::sniffer::Direction;
 
 use crate::capture::{self, Sockets};
 use crate::control::Control;
-use crate::failure::{Failure, Status, usage};
+use crate::failure::{Failure, Status, unavailable, usage};
 use crate::global::Global;
 use crate::render;
 use crate::tap::{
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let rule = control.rule(&args.name)?;
     let points = query_points(&control, &rule, args.output)?;
     if points.present.is_empty() {
-        return Err(Failure::new(Status::Unavailable, points.missing.join("\n")));
+        return Err(unavailable(points.missing.join("\n")));
     }
     let comment = format!("mcr tap {} {text}", args.name);
     let file = Pcapng::begin(BufWriter::new(open(args)?), comment.trim_end());
@@ -179,8 +179,8 @@ fn cannot_write(args: &Args, error: io::Error) -> Failure {
     if args.write.as_os_str() == "-" {
         return error.into();
     }
-    let message = format!("cannot write {}: {error}", args.write.display());
-    Failure::new(Status::Unavailable, message)
+    let file = args.write.display();
+    unavailable(format!("cannot write {file}: {error}"))
 }
 
 impl Capture<'_> {

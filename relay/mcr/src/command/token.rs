@@ -9,7 +9,7 @@ use rules::setting::Setting as _;
 use serde_json::json;
 
 use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, unavailable};
 use crate::global::Global;
 use crate::render::{self, Column};
 
@@ -67,8 +67,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 
 fn create(args: &CreateArgs, global: &Global) -> Result<(), Failure> {
     let created = tls::token::create();
-    let token =
-        created.ok_or_else(|| Failure::new(Status::Unavailable, "the kernel gives no chance"))?;
+    let token = created.ok_or_else(|| unavailable("the kernel gives no chance"))?;
     let hash = tls::token::hash(&token);
     let expires = args.expires.map(|lifetime| {
         let now = sys::clock::realtime_ns() / 1_000_000_000;

@@ -146,20 +146,12 @@ pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// The exit status for the kernel's refusal to set up a socket.
-pub(super) fn status_of(error: &std::io::Error) -> Status {
-    match error.kind() {
-        std::io::ErrorKind::PermissionDenied => Status::Privilege,
-        _ => Status::Unavailable,
-    }
-}
-
 /// Why `mcr receive` cannot receive.
 pub(super) fn refusal(error: Error) -> Failure {
     let status = match &error {
         Error::NoEndpoint | Error::InterfaceNeeded { .. } => Status::Usage,
         Error::NoInterface { .. } | Error::Wait(_) | Error::Cpu(_) => Status::Unavailable,
-        Error::Socket { source, .. } => status_of(source),
+        Error::Socket { source, .. } => Status::of_system(source, Status::Unavailable),
     };
     Failure::new(status, error)
 }

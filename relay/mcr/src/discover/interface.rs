@@ -6,7 +6,7 @@ use rtnetlink::packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkInfo,
 use rules::{near, wildcard};
 use tokio::runtime::Builder;
 
-use crate::failure::{Failure, OrFail, Status};
+use crate::failure::{Failure, OrFail, Status, unavailable};
 
 /// An interface of this network namespace.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +47,7 @@ pub(crate) fn interfaces(patterns: &[String]) -> Result<Vec<Interface>, Failure>
             let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
             let hint = near::hint(pattern, names.iter().copied());
             let message = format!("no interface {pattern} (have: {}{hint})", names.join(", "));
-            return Err(Failure::new(Status::Unavailable, message));
+            return Err(unavailable(message));
         }
     }
     let is_selected = |link: &Interface| match patterns {

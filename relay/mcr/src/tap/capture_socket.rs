@@ -12,7 +12,7 @@ use super::capture_point::CapturePoint;
 use super::filter::{Filter, Packet};
 use super::headers::Headers;
 use crate::capture::{self, Sockets};
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, unavailable};
 
 /// Buffer of each socket while the capture is written, in bytes.
 const BUFFER: usize = 16 << 20;
@@ -41,7 +41,7 @@ impl CaptureSocket {
                 "{what}: the daemon's interface {name} is not in this network namespace; run mcr \
                  tap in the daemon's (nsenter --net=/run/netns/NAME)"
             );
-            return Err(Failure::new(Status::Unavailable, message));
+            return Err(unavailable(message));
         }
         let destination = point.endpoint.destination;
         let opened = sockets.open(BUFFER).and_then(|socket| {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use lab::fleet::etcd::Storage;
 use lab::fleet::simulation::{self, Options, Report};
 
-use super::unavailable;
-use crate::failure::{Failure, usage};
+use crate::failure::{Failure, unavailable, usage};
 use crate::render;
 
 /// Measure what a fleet of a hundred relays costs etcd, and how fast it is.

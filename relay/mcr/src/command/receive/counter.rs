@@ -14,7 +14,7 @@ use traffic::receiver::{Control, Membership, Options};
 use traffic::report::{EndpointReport, ReceiveReport, Tally};
 
 use crate::command::traffic_run::refusal;
-use crate::failure::{Failure, Status, usage};
+use crate::failure::{Failure, Status, unavailable, usage};
 
 /// How often the loop checks for the end of the run and sets the clock.
 const TICK: Duration = Duration::from_millis(20);
@@ -97,7 +97,7 @@ pub(in crate::command) fn refused(error: watch::Error) -> Failure {
 /// Why nothing can be counted by BPF.
 pub(in crate::command) fn failure(error: bpf::Error) -> Failure {
     if sys::capability::missing().is_empty() {
-        return Failure::new(Status::Unavailable, error);
+        return unavailable(error);
     }
     let needs = "counting at ingress by BPF needs CAP_BPF and CAP_NET_ADMIN: run it as root (or, of mcr receive, \
                  count in sockets)";

@@ -21,7 +21,7 @@ use super::{ethernet, receive, relay, text};
 use crate::command::send;
 use crate::command::traffic_run::{destinations, listens, number, stop_on_signals};
 use crate::control::Control;
-use crate::failure::{Failure, OrFail, Status, usage, verdict};
+use crate::failure::{Failure, OrFail, Status, unavailable, usage, verdict};
 use crate::render;
 
 /// Offer loads, ask the verifier what arrived, and report rates, loss, latency and what limits.
@@ -137,7 +137,7 @@ fn drive(
     let outcome = measure(tester, relay, &plan, |step| eprintln!("{step}"));
     outcome.map_err(|error| match error.downcast::<trial::Error>() {
         Ok(error) => failure(error),
-        Err(error) => Failure::new(Status::Unavailable, format!("{error:#}")),
+        Err(error) => unavailable(error),
     })
 }
 
