@@ -13,9 +13,6 @@ use crate::failure::{Failure, usage};
 use crate::global::Global;
 use crate::{render, terms};
 
-/// Commands that run until somebody ends them.
-const ENDLESS: [&str; 1] = ["events"];
-
 /// Runs the command line for each of the hosts, side by side; the exit status is the worst.
 ///
 /// # Errors
@@ -37,7 +34,7 @@ pub(crate) fn run_at_each(
     if command == "tap" {
         return Err(usage("is of one host at a time: name one by --host"));
     }
-    let is_endless = is_watched || ENDLESS.contains(&command);
+    let is_endless = is_watched || command == "events";
     let mut input = Vec::new();
     if arguments.iter().any(|word| word == "-") {
         io::stdin().lock().read_to_end(&mut input)?;

@@ -13,18 +13,13 @@ use crate::render;
 pub(crate) struct Selection {
     /// Only rules with this label, or that have this key; several must all hold
     #[arg(short = 'l', long = "label", value_name = "KEY[=VALUE]", add = crate::completion::label())]
-    labels: Vec<Label>,
+    pub(crate) labels: Vec<Label>,
 }
 
 impl Selection {
     /// Whether a rule with these labels is selected.
     pub(crate) fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
         self.labels.iter().all(|required| required.is_in(labels))
-    }
-
-    /// The labels that rules must have.
-    pub(crate) fn labels(&self) -> &[Label] {
-        &self.labels
     }
 
     /// The message if no rule is selected.

@@ -11,5 +11,5 @@ mod pcapng;
 pub(crate) use capture_point::{CapturePoint, CapturePoints, query_points};
 pub(crate) use capture_socket::CaptureSocket;
 pub(crate) use filter::Filter;
-pub(crate) use follow::{Follower, RuleState};
+pub(crate) use follow::{RuleState, follow};
 pub(crate) use pcapng::{Captured, Pcapng, whole_blocks};

@@ -156,7 +156,7 @@ fn measure(args: &RunArgs, json: bool) -> Result<(), Failure> {
     announce(&options);
     let mut terminal = Terminal::new(&args.output).or_fail(SIGNALS, Status::Unavailable)?;
     let outcome = engine::run(&options, &command, &mut terminal);
-    let saved = terminal.saved_trials();
+    let saved = terminal.saved_trials;
     drop(terminal);
     let results = outcome.map_err(|error| {
         let file = args.output.display();

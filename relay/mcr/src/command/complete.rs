@@ -29,13 +29,12 @@ pub(crate) fn run(args: Args, mut definition: clap::Command) -> Result<(), Failu
     let lines = candidates.unwrap_or_default().into_iter().map(|candidate| {
         let value = candidate.get_value().to_string_lossy();
         match candidate.get_help().filter(|_| args.described) {
-            Some(help) => format!("{value}\t{}\n", first_line(&help.to_string())),
+            Some(help) => {
+                let help = help.to_string();
+                format!("{value}\t{}\n", help.lines().next().unwrap_or_default())
+            }
             None => format!("{value}\n"),
         }
     });
     Ok(render::text(&lines.collect::<String>())?)
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }

@@ -60,10 +60,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 
 /// The rules that `--offset` and `--limit` select.
 fn part(control: &Control, args: &Args, form: Form) -> Result<String, Failure> {
-    let labels = args.selection.labels();
+    let labels = &args.selection.labels;
     let Part { limit, offset } = args.part;
     let reply: RulePart = control.selected_rules(&RulesQuery {
-        labels: labels.to_vec(),
+        labels: labels.clone(),
         offset,
         limit,
     })?;
@@ -75,7 +75,7 @@ fn part(control: &Control, args: &Args, form: Form) -> Result<String, Failure> {
     }
     Part::tell(selection);
     let stats = StatsQuery {
-        labels: labels.to_vec(),
+        labels: labels.clone(),
         offset,
         limit,
         ..StatsQuery::default()

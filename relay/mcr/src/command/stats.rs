@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 fn read(control: &Control, args: &Args) -> Result<Stats, Failure> {
     if args.part.is_some() || args.sort.is_some() {
         let stats = control.selected_stats(&StatsQuery {
-            labels: args.selection.labels().to_vec(),
+            labels: args.selection.labels.clone(),
             order: args.sort.unwrap_or_default(),
             offset: args.part.offset,
             limit: args.part.limit,

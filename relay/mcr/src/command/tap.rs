@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use crate::failure::{Failure, Status, unavailable, usage};
 use crate::global::Global;
 use crate::render;
 use crate::tap::{
-    CapturePoint, CapturePoints, CaptureSocket, Captured, Filter, Follower, Pcapng, RuleState,
+    CapturePoint, CapturePoints, CaptureSocket, Captured, Filter, Pcapng, RuleState, follow,
     query_points, whole_blocks,
 };
 
@@ -121,8 +122,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     capture.capture_at(points, Some(&control))?;
     capture.source.enter_sandbox()?;
     // In the sandbox nothing new can be captured.
-    let follower = (!args.lent).then(|| Follower::start(control, args.name.clone(), args.output));
-    let outcome = capture.capture(follower.as_ref(), &stop);
+    let states = (!args.lent).then(|| follow(control, args.name.clone(), args.output));
+    let outcome = capture.capture(states.as_ref(), &stop);
     capture.finish()?;
     outcome
 }
@@ -185,14 +186,18 @@ fn cannot_write(args: &Args, error: io::Error) -> Failure {
 
 impl Capture<'_> {
     /// Captures until the count or the time is reached, a signal arrives or the rule is removed.
-    fn capture(&mut self, follower: Option<&Follower>, stop: &AtomicBool) -> Result<(), Failure> {
+    fn capture(
+        &mut self,
+        states: Option<&Receiver<RuleState>>,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
         let start = Instant::now();
         while self.remaining > 0 && !stop.load(Ordering::Relaxed) && !self.source.have_ended() {
             let limit = self.args.duration;
             if limit.is_some_and(|limit| start.elapsed() >= limit) {
                 break;
             }
-            match follower.and_then(Follower::next) {
+            match states.and_then(|states| states.try_recv().ok()) {
                 Some(RuleState::Present(points)) => self.capture_at(points, None)?,
                 Some(RuleState::Removed) => {
                     self.receive_all()?;
@@ -279,8 +284,8 @@ impl Capture<'_> {
             let CapturePoint {
                 interface, what, ..
             } = &socket.point;
-            let is_ethernet = socket.is_ethernet();
-            let written = self.file.interface(interface, what, is_ethernet, snaplen);
+            let ethernet = socket.ethernet;
+            let written = self.file.interface(interface, what, ethernet, snaplen);
             written.map_err(|error| cannot_write(self.args, error))?;
             self.sockets.push(socket);
         }

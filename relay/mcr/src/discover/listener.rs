@@ -41,7 +41,7 @@ pub(crate) struct Listener {
     _signs: Vec<CaptureSign>,
     missed: Vec<u64>,
     buffer: Vec<u8>,
-    since: Instant,
+    pub(crate) since: Instant,
 }
 
 impl Listener {
@@ -109,11 +109,6 @@ impl Listener {
             *missed += socket.statistics().map_or(0, |statistics| statistics.drops);
         }
         Ok(())
-    }
-
-    /// How long it has listened.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.since.elapsed()
     }
 
     /// The interfaces, each with the number of packets that arrived too fast.

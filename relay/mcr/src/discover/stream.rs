@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use packet::content::{Content, Guess};
+use packet::content::Guess;
 use packet::datagram::{Datagram, Part};
 use packet::parse::{Link, Meta, NotOurs, Parsed, parse};
 use packet::{ethernet, ipv4, ipv6, udp};
@@ -39,13 +39,7 @@ pub(crate) struct Stream {
     pub(crate) bytes: u64,
     /// TTL or hop limit of the last packet.
     pub(crate) ttl: u8,
-    guess: Guess,
-}
-
-impl Stream {
-    pub(crate) const fn content(&self) -> Content {
-        self.guess.content()
-    }
+    pub(crate) guess: Guess,
 }
 
 /// Everything that was received.

@@ -83,7 +83,11 @@ pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut unexplained = Vec::new();
     for (stats, rule, input) in silent_inputs(&snapshot.rules) {
         match pgm(arrivals, input).or_else(|| nearest(arrivals, (rule, input))) {
-            Some(explanation) => findings.push(explained(rule, input, explanation)),
+            Some((evidence, remedy)) => {
+                let evidence = format!("input {input} receives nothing: {evidence}");
+                let finding = Finding::of_rule(Severity::Stops, &rule.name, evidence);
+                findings.push(finding.remedy(remedy));
+            }
             None if stats.may_be_silent == Some(true) => {}
             None => unexplained.push((rule, input)),
         }
@@ -124,11 +128,6 @@ fn silent_inputs(rules: &Rules) -> Vec<(&RuleStats, &Rule, &Endpoint)> {
         }
     }
     silent
-}
-
-fn explained(rule: &Rule, input: &Endpoint, (evidence, remedy): (String, String)) -> Finding {
-    let evidence = format!("input {input} receives nothing: {evidence}");
-    Finding::of_rule(Severity::Stops, &rule.name, evidence).remedy(remedy)
 }
 
 /// Evidence and remedy if PGM instead of UDP arrives for the input's group.

@@ -15,7 +15,11 @@ use crate::render::{self, number, times};
 pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
     let mut rows = Vec::new();
     for rule in &now.rules {
-        let earlier = before.and_then(|stats| Some((same_rule(stats, rule)?, elapsed(stats, now))));
+        let earlier = before.and_then(|stats| {
+            let mut rules = stats.rules.iter();
+            let same = rules.find(|other| other.name == rule.name)?;
+            Some((same, now.uptime_seconds - stats.uptime_seconds))
+        });
         add_rule(&mut rows, rule, earlier);
     }
     let is_shown = |column: &&Column| match column.shown {
@@ -217,7 +221,8 @@ fn add_rule<'a>(rows: &mut Vec<Row<'a>>, rule: &'a RuleStats, earlier: Earlier<'
         dropped: dropped(&rule.dropped),
         note: rule_note(rule),
         joined: only.map_or("", |only| word(only.joined)),
-        more: rule_more(rule, only),
+        // An only input has no line of its own.
+        more: number::joined(number::of_rule(rule), only.map(number::of_input)),
         why: &rule.path_reason,
     });
     let inputs = rule.inputs.iter().filter(|_| rule.inputs.len() > 1);
@@ -297,21 +302,8 @@ pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// The counters of a rule that have no column, with those of its input if that has no line.
-fn rule_more(rule: &RuleStats, only: Option<&InputStats>) -> String {
-    number::joined(number::of_rule(rule), only.map(number::of_input))
-}
-
 const fn word(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
-}
-
-fn same_rule<'a>(stats: &'a Stats, rule: &RuleStats) -> Option<&'a RuleStats> {
-    stats.rules.iter().find(|other| other.name == rule.name)
-}
-
-fn elapsed(before: &Stats, now: &Stats) -> f64 {
-    now.uptime_seconds - before.uptime_seconds
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(crate) struct CaptureSocket {
     pub(crate) point: CapturePoint,
     /// None once the rule no longer has the point.
     sniffer: Option<(Sniffer, CaptureSign)>,
-    ethernet: bool,
+    pub(crate) ethernet: bool,
     pub(crate) taken: u64,
     pub(crate) dropped: u64,
 }
@@ -64,11 +64,6 @@ impl CaptureSocket {
             taken: 0,
             dropped: 0,
         })
-    }
-
-    /// Whether its packets begin with an Ethernet header.
-    pub(crate) const fn is_ethernet(&self) -> bool {
-        self.ethernet
     }
 
     /// The descriptor to wait on for packets, while it captures.

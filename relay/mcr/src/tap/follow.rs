@@ -18,21 +18,11 @@ pub(crate) enum RuleState {
     Removed,
 }
 
-/// A handle of the thread that queries.
-pub(crate) struct Follower(Receiver<RuleState>);
-
-impl Follower {
-    /// Begins to query a rule; with `output` only that output of it.
-    pub(crate) fn start(control: Control, name: String, output: Option<usize>) -> Self {
-        let (sender, states) = sync_channel(1);
-        thread::spawn(move || while query(&control, &name, output, &sender).is_some() {});
-        Self(states)
-    }
-
-    /// Takes the next state of the rule that the thread received, if there is one.
-    pub(crate) fn next(&self) -> Option<RuleState> {
-        self.0.try_recv().ok()
-    }
+/// Begins to query the states of a rule; with `output` only that output of it.
+pub(crate) fn follow(control: Control, name: String, output: Option<usize>) -> Receiver<RuleState> {
+    let (sender, states) = sync_channel(1);
+    thread::spawn(move || while query(&control, &name, output, &sender).is_some() {});
+    states
 }
 
 /// Queries once; `None` when nobody receives the states any more.

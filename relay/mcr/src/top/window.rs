@@ -26,7 +26,7 @@ impl Screen {
         let around = self.selected.clone().filter(|_| is_alone);
         StatsQuery {
             filter: self.filter.clone(),
-            labels: self.selection.labels().to_vec(),
+            labels: self.selection.labels.clone(),
             order: self.sort,
             offset: self
                 .goal
@@ -96,7 +96,9 @@ impl Screen {
         let unanswered = self
             .window()
             .filter(|_| !self.paused && !self.is_answered());
-        if let Some(part) = unanswered.filter(|_| self.goal.is_some() || is_jump(by)) {
+        if let Some(part) =
+            unanswered.filter(|_| self.goal.is_some() || matches!(by, isize::MIN | isize::MAX))
+        {
             // The extent of the requested order is not known yet.
             let to = self.goal.unwrap_or(0).saturating_add_signed(by);
             self.goal = Some(to.min(part.total as usize - 1));
@@ -114,11 +116,6 @@ impl Screen {
             None => self.goal = Some(to),
         }
     }
-}
-
-/// Whether a step leads to the first or the last rule.
-const fn is_jump(by: isize) -> bool {
-    matches!(by, isize::MIN | isize::MAX)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(super) struct Terminal<'a> {
     stop: Arc<AtomicBool>,
     output: &'a Path,
     /// Trials in the file.
-    saved_trials: usize,
+    pub(super) saved_trials: usize,
 }
 
 impl<'a> Terminal<'a> {
@@ -30,11 +30,6 @@ impl<'a> Terminal<'a> {
             output,
             saved_trials: 0,
         })
-    }
-
-    /// Trials in the file.
-    pub(super) fn saved_trials(&self) -> usize {
-        self.saved_trials
     }
 }
 

@@ -16,7 +16,7 @@ use crate::render::{self, Column};
 
 /// What a listener received.
 pub(super) fn of(listener: &Listener, joined: &Joined, rules: Option<&RuleSet>) -> Discovery {
-    let seconds = listener.elapsed().as_secs_f64();
+    let seconds = listener.since.elapsed().as_secs_f64();
     let report = |(key, stream): (&Key, &Stream)| {
         let interface = &listener.interfaces[key.interface];
         let rule = rules.and_then(|rules| taker(rules, interface, key));
@@ -139,7 +139,7 @@ fn discovered(
         packets_per_second: per_second(stream.packets),
         bits_per_second: per_second(stream.bytes * 8),
         ttl: stream.ttl,
-        content: stream.content().as_str().to_owned(),
+        content: stream.guess.content().as_str().to_owned(),
         joined,
         sent_here: key.sent,
         rule: rule.map(str::to_owned),

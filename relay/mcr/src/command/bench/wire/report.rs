@@ -66,10 +66,3 @@ pub(super) struct Groups {
     /// The trial.
     pub(super) trial: Trial,
 }
-
-impl Report {
-    /// Whether a rate without loss was found for every size.
-    pub(super) fn has_rates(&self) -> bool {
-        self.throughput.iter().all(|size| size.zero_loss_pps > 0.0)
-    }
-}
