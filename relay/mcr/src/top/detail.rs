@@ -10,7 +10,7 @@ use ratatui::widgets::Paragraph;
 use super::rules::sparkline;
 use super::screen::Screen;
 use super::scroll::{self, wrapped};
-use super::style::{bad, of_state, of_word};
+use super::style::{bad, of_word};
 use crate::render::{self, because, number};
 
 /// Draws the selected rule.
@@ -71,7 +71,7 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
     }
     for (title, text) in rule.health.iter().flat_map(render::stream::health) {
         let style = match (title, &rule.health) {
-            ("stream", Some(health)) => of_state(health.state),
+            ("stream", Some(health)) => of_word(health.state.as_str()),
             _ => plain,
         };
         add(title, &text, style);
@@ -82,7 +82,7 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
     for (index, output) in rule.outputs.iter().enumerate() {
         let (state, remark) = (output.state.as_str(), output.remark());
         let text = format!("{}  {state}{}", output.to, because(remark.as_deref()));
-        add("output", &text, of_state(output.state));
+        add("output", &text, of_word(state));
         if let Some(address) = &output.address {
             add("  to", address, plain);
         }

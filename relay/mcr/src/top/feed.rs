@@ -119,7 +119,12 @@ fn query_stats(
                 let names: Vec<String> = rules.map(|rule| rule.name.clone()).collect();
                 let (stats, status) = (Box::new(stats), Box::new(status));
                 updates
-                    .send(Update::Stats(Box::new(query.clone()), stats, status))
+                    .send(Update::Stats(
+                        Box::new(query.clone()),
+                        stats,
+                        status,
+                        Vec::new(),
+                    ))
                     .ok()?;
                 let is_new = |name: &&String| !before.contains(*name);
                 let new_rules: Vec<String> = names.iter().filter(is_new).cloned().collect();

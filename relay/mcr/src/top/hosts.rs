@@ -42,7 +42,9 @@ impl Hosts {
     pub(super) fn pass_on(&self, host: &str, updates: &Receiver<Update>, all: &Sender<Update>) {
         for update in updates {
             let combined = match update {
-                Update::Stats(query, stats, status) => self.put(host, *query, Ok((stats, status))),
+                Update::Stats(query, stats, status, _) => {
+                    self.put(host, *query, Ok((stats, status)))
+                }
                 Update::Unreachable(why) => self.put(host, StatsQuery::default(), Err(why)),
                 Update::Past(mut past, interval) => {
                     for rule in &mut past.rules {
@@ -93,7 +95,7 @@ impl Hosts {
             uptime_seconds: self.began.elapsed().as_secs_f64(),
             ..Stats::clone(first)
         };
-        Update::Hosts(Box::new(query), Box::new(stats), status.clone(), states)
+        Update::Stats(Box::new(query), Box::new(stats), status.clone(), states)
     }
 }
 
@@ -125,10 +127,11 @@ mod tests {
                 Default::default(),
                 Box::new(stats(1.0, &[(rule, 1)])),
                 status(),
+                Vec::new(),
             )
         };
         let names = |update: Update| {
-            let Update::Hosts(_, stats, _, states) = update else {
+            let Update::Stats(_, stats, _, states) = update else {
                 panic!("{update:?}")
             };
             let names: Vec<String> = stats.rules.iter().map(|rule| rule.name.clone()).collect();

@@ -80,7 +80,8 @@ impl Screen {
     /// Applies an update.
     pub(crate) fn take(&mut self, update: Update) {
         match update {
-            Update::Stats(query, stats, status) => {
+            Update::Stats(query, stats, status, hosts) => {
+                self.hosts = hosts;
                 self.unreachable = None;
                 if !self.paused {
                     self.answered = *query;
@@ -88,10 +89,6 @@ impl Screen {
                     self.status = Some(*status);
                     self.reach_goal();
                 }
-            }
-            Update::Hosts(query, stats, status, hosts) => {
-                self.hosts = hosts;
-                self.take(Update::Stats(query, stats, status));
             }
             Update::Past(past, interval) => self.history.begin(&past, interval.as_secs_f64()),
             Update::Event(event) => self.remember(event),

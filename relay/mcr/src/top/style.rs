@@ -1,23 +1,13 @@
 //! The meaning of colours: green is good, yellow half good, red bad. No colour is the only sign of a state.
 
-use api::reply::State;
 use ratatui::style::{Color, Style};
 
-pub(super) const fn of_state(state: State) -> Style {
-    match state {
-        State::Disabled => Style::new().fg(Color::DarkGray),
-        State::Up => good(),
-        State::Degraded => half_good(),
-        State::Down => bad(),
-    }
-}
-
-/// Of a rule's word.
+/// Of the word of a state.
 pub(super) fn of_word(word: &str) -> Style {
     match word {
         "up" | "idle" => good(),
         "degraded" | "waiting" => half_good(),
-        "disabled" => of_state(State::Disabled),
+        "disabled" => Style::new().fg(Color::DarkGray),
         _ => bad(),
     }
 }

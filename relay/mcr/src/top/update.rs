@@ -11,12 +11,10 @@ pub(crate) type HostState = (String, Option<String>);
 /// Something new to show.
 #[derive(Debug)]
 pub(crate) enum Update {
-    /// The rules that a query selects.
-    Stats(Box<StatsQuery>, Box<Stats>, Box<Status>),
+    /// The rules that a query selects; if of several hosts, which of them answer.
+    Stats(Box<StatsQuery>, Box<Stats>, Box<Status>, Vec<HostState>),
     /// The past before the newest statistics, which are queried at this interval.
     Past(Box<History>, Duration),
-    /// The same of several hosts, and which of them answer.
-    Hosts(Box<StatsQuery>, Box<Stats>, Box<Status>, Vec<HostState>),
     Event(Event),
     Missed(u64),
     /// The daemon does not answer, and why.

@@ -165,7 +165,12 @@ mod tests {
             "rules":0,"kernel":{"available":true},"userspace":{"available":true},"features":[]}"#,
         );
         let status = Box::new(parsed.unwrap());
-        screen.take(Update::Stats(Box::new(query), Box::new(reply), status));
+        screen.take(Update::Stats(
+            Box::new(query),
+            Box::new(reply),
+            status,
+            Vec::new(),
+        ));
     }
 
     fn press(screen: &mut Screen, code: KeyCode) {
