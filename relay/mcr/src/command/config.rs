@@ -15,21 +15,18 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    Schema(SchemaArgs),
-}
-
-/// Print the JSON schema of the configuration, for editors that complete and check TOML.
-///
-/// Those that go by taplo (Even Better TOML in VS Code, Helix, Neovim) read it where the first line of
-/// the file says #:schema ./mcr.schema.json. It knows each key by itself; mcr check knows the rest.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
+    /// Print the JSON schema of the configuration, for editors that complete and check TOML.
+    ///
+    /// Those that go by taplo (Even Better TOML in VS Code, Helix, Neovim) read it where the first line of
+    /// the file says #:schema ./mcr.schema.json. It knows each key by itself; mcr check knows the rest.
+    #[command(after_help = "\
 Examples:
   mcr config schema > mcr.schema.json
   mcr config schema | jq .definitions.RuleDocument.properties.limit")]
-struct SchemaArgs {}
+    Schema,
+}
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let What::Schema(SchemaArgs {}) = args.what;
+    let What::Schema = args.what;
     Ok(render::json(&config::schema())?)
 }

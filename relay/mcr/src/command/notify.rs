@@ -18,20 +18,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Test(TestArgs),
-}
-
-/// Have the daemon tell each of them once, and say who took it.
-///
-/// They are told an event of the kind `notify_test`. Exits with status 69 where somebody did not take it.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+    /// Have the daemon tell each of them once, and say who took it.
+    ///
+    /// They are told an event of the kind `notify_test`. Exits with status 69 where somebody did not take it.
+    #[command(after_help = "Examples:
   mcr notify test
   mcr --host relay1 notify test --json")]
-struct TestArgs {}
+    Test,
+}
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let Command::Test(TestArgs {}) = args.command;
+    let Command::Test = args.command;
     let tested = Control::open(global)?.notify_test()?;
     render::reply(global.json, &tested, || {
         let reached = tested.iter().filter(|one| one.error.is_none());
