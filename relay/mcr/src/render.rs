@@ -17,6 +17,8 @@ pub(crate) use rules::printable::count;
 use serde::Serialize;
 use sys::clock::realtime_ms;
 
+use crate::failure::Failure;
+
 /// Form of what a subcommand lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Form {
@@ -54,12 +56,13 @@ pub(crate) fn reply(
     as_json: bool,
     value: &impl Serialize,
     as_text: impl FnOnce() -> String,
-) -> io::Result<()> {
-    if as_json {
-        json(value)
+) -> Result<(), Failure> {
+    let reply = if as_json {
+        json_text(value)?
     } else {
-        text(&as_text())
-    }
+        as_text()
+    };
+    Ok(text(&reply)?)
 }
 
 /// `value` as one line of JSON.

@@ -142,13 +142,11 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure
 /// Shows what was changed, or would be.
 pub(super) fn show(command: &str, change: &Change, global: &Global) -> Result<(), Failure> {
     super::warn(command, &change.warnings);
-    if global.json {
-        return Ok(render::json(change)?);
-    }
-    let lines: Vec<String> = change.lines().map(|line| line + "\n").collect();
-    Ok(render::text(&format!(
-        "{}{} unchanged",
-        lines.concat(),
-        render::count(change.unchanged as u64)
-    ))?)
+    render::reply(global.json, change, || {
+        let lines: String = change.lines().map(|line| line + "\n").collect();
+        format!(
+            "{lines}{} unchanged",
+            render::count(change.unchanged as u64)
+        )
+    })
 }

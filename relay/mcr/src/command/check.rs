@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let memory: u64 = merges.map(|merge| Merge::memory(&merge)).sum();
     let json = json!({ "file": args.file, "rules": rules.len(), "warnings": warnings,
         "merge_memory_bytes": memory });
-    Ok(render::reply(global.json, &json, || {
+    render::reply(global.json, &json, || {
         let memory = match memory {
             0 => String::new(),
             _ => format!(
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             "{file}: {}, good{memory}",
             render::number::things(rules, "rule")
         )
-    })?)
+    })
 }
 
 /// Warnings about names of interfaces that do not exist here, but one letter away from one that

@@ -123,12 +123,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show(report: &Discovery, clear: &str, global: &Global) -> io::Result<()> {
-    if global.json {
-        render::json(report)
-    } else {
-        render::text(&format!("{clear}{}", report::text(report)))
-    }
+fn show(report: &Discovery, clear: &str, global: &Global) -> Result<(), Failure> {
+    render::reply(global.json, report, || {
+        format!("{clear}{}", report::text(report))
+    })
 }
 
 /// Has the daemon on another host listen there.

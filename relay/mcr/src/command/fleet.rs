@@ -229,7 +229,7 @@ fn list(control: &Control, global: &Global) -> Result<(), Failure> {
 fn export(control: &Control, global: &Global) -> Result<(), Failure> {
     let rules = control.fleet_rules()?;
     let text = || config::export_fleet(rules.rules.clone());
-    Ok(render::reply(global.json, &rules, text)?)
+    render::reply(global.json, &rules, text)
 }
 
 fn diff(file: &Path, control: &Control, global: &Global) -> Result<ExitCode, Failure> {
@@ -263,14 +263,11 @@ fn record(args: &RecordArgs, control: &Control) -> Result<(), Failure> {
 }
 
 fn done(outcome: &FleetDone, what: &str, global: &Global) -> Result<(), Failure> {
-    if global.json {
-        return Ok(render::json(outcome)?);
-    }
     let which = match outcome.shares.len() as u64 {
         0 => String::new(),
         count => format!(" {}: {}", things(count, "share"), outcome.shares.join(", ")),
     };
-    Ok(render::text(&format!("{what}{which}"))?)
+    render::reply(global.json, outcome, || format!("{what}{which}"))
 }
 
 fn show_events(args: &EventsArgs, control: &Control, global: &Global) -> Result<(), Failure> {

@@ -55,7 +55,7 @@ struct ChangesArgs {
 fn changes(args: &ChangesArgs, global: &Global) -> Result<(), Failure> {
     let changes = Control::open(global)?.changes(args.last.unwrap_or(u32::MAX))?;
     let texts = || changes.iter().map(text).collect();
-    Ok(render::reply(global.json, &changes, texts)?)
+    render::reply(global.json, &changes, texts)
 }
 
 fn text(change: &ChangeRecord) -> String {
@@ -91,5 +91,5 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         Some(level) => control.set_log(&Log { level })?,
     };
     let text = || log.level.as_str().to_owned();
-    Ok(render::reply(global.json, &log, text)?)
+    render::reply(global.json, &log, text)
 }

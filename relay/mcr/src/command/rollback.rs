@@ -3,14 +3,16 @@
 
 use std::io::{self, IsTerminal};
 
+use api::reply::ChangeRecord;
 use api::request::Rollback;
+use comfy_table::Cell;
 
 use super::apply;
 use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status, usage};
 use crate::global::Global;
-use crate::render;
+use crate::render::{self, Column};
 use crate::save::Configuration;
 use crate::terms::{self, Terms};
 
@@ -121,18 +123,17 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 
 pub(crate) fn generations(_: &GenerationsArgs, global: &Global) -> Result<(), Failure> {
     let generations = Control::open(global)?.generations()?;
-    if global.json {
-        return Ok(render::json(&generations)?);
-    }
-    let mut table = render::empty_table(&["GENERATION", "WHEN", "WHO", "RULES", "MESSAGE"]);
-    for generation in &generations {
-        table.add_row(vec![
-            generation.generation.to_string(),
-            render::second(generation.at_ms),
-            generation.by.to_string(),
-            render::count(generation.rules as u64),
-            generation.message.clone().unwrap_or_default(),
-        ]);
-    }
-    Ok(render::text(&render::table_text(&table))?)
+    render::reply(global.json, &generations, || {
+        render::table_text(&render::table(GENERATIONS, &generations))
+    })
 }
+
+const GENERATIONS: &[Column<ChangeRecord>] = &[
+    ("GENERATION", |one| Cell::new(one.generation)),
+    ("WHEN", |one| Cell::new(render::second(one.at_ms))),
+    ("WHO", |one| Cell::new(&one.by)),
+    ("RULES", |one| Cell::new(render::count(one.rules as u64))),
+    ("MESSAGE", |one| {
+        Cell::new(one.message.as_deref().unwrap_or_default())
+    }),
+];

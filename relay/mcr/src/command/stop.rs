@@ -74,9 +74,5 @@ fn end_leftovers(global: &Global) -> Result<(), Failure> {
             ended.join("\n")
         }
     };
-    Ok(render::reply(
-        global.json,
-        &json!({ "ended": ended }),
-        text,
-    )?)
+    render::reply(global.json, &json!({ "ended": ended }), text)
 }

@@ -91,10 +91,8 @@ fn create(args: &CreateArgs, global: &Global) -> Result<(), Failure> {
 
 fn list(global: &Global) -> Result<(), Failure> {
     let clients = Control::open(global)?.clients()?;
-    if global.json {
-        return Ok(render::json(&clients)?);
-    }
-    Ok(render::text(&render::table(CLIENTS, &clients).to_string())?)
+    let text = || render::table(CLIENTS, &clients).to_string();
+    render::reply(global.json, &clients, text)
 }
 
 const CLIENTS: &[Column<ApiClientStatus>] = &[

@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args, json: bool) -> Result<(), Failure> {
         },
     };
     let report = simulation::run(&options, |step| eprintln!("{step}")).map_err(unavailable)?;
-    Ok(render::reply(json, &report, || text(&report))?)
+    render::reply(json, &report, || text(&report))
 }
 
 fn text(report: &Report) -> String {
