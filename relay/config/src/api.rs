@@ -22,7 +22,7 @@ const HASH: TextForm = TextForm {
 
 const NETWORK: TextForm = TextForm {
     name: "NETWORK",
-    fits: |text| network(text).is_some(),
+    fits: |text| Prefix::parse(text).is_some(),
     pattern: r"[0-9A-Fa-f:.]+(/[0-9]{1,3})?",
     remedy: "an address or a network, as in 10.0.0.0/8",
     ..ANY
@@ -139,7 +139,11 @@ impl ApiSettings {
                     "client {name:?}: is there twice; give each its own name"
                 ));
             }
-            if let Some(text) = client.from.iter().find(|text| network(text).is_none()) {
+            if let Some(text) = client
+                .from
+                .iter()
+                .find(|text| Prefix::parse(text).is_none())
+            {
                 let remedy = NETWORK.remedy;
                 return Err(format!("client {name:?}: from {text:?}: give {remedy}"));
             }
@@ -191,7 +195,7 @@ impl ApiClient {
     /// Whether it may come from an address.
     #[must_use]
     pub fn may_come_from(&self, address: IpAddr) -> bool {
-        let mut networks = self.from.iter().filter_map(|text| network(text));
+        let mut networks = self.from.iter().filter_map(|text| Prefix::parse(text));
         self.from.is_empty() || networks.any(|network| network.contains(address.to_canonical()))
     }
 
@@ -206,14 +210,6 @@ fn is_hash(text: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let hash = text.strip_prefix("sha256:");
     hash.is_some_and(|hash| hash.len() == 64 && hash.bytes().all(is_digit))
-}
-
-fn network(text: &str) -> Option<Prefix> {
-    let Some((address, length)) = text.split_once('/') else {
-        return text.parse().ok().map(Prefix::host);
-    };
-    let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
-    (length <= Prefix::host(address).length).then(|| Prefix::new(address, length))
 }
 
 fn moment(text: &str) -> Option<u64> {

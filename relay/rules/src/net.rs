@@ -87,6 +87,15 @@ impl Prefix {
         Self { address, length }
     }
 
+    /// Parses `ADDRESS` or `ADDRESS/LENGTH`; host bits may be set.
+    pub fn parse(text: &str) -> Option<Self> {
+        let Some((address, length)) = text.split_once('/') else {
+            return text.parse().ok().map(Self::host);
+        };
+        let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
+        (length <= Self::host(address).length).then(|| Self::new(address, length))
+    }
+
     /// Counts the bits that are free, 0 for a single address.
     pub const fn host_bits(self) -> u8 {
         Self::host(self.address).length - self.length

@@ -1,8 +1,6 @@
 //! The capture filter: the part of pcap-filter(7) that applies to UDP datagrams. An unknown word is an error,
 //! never a filter that accepts everything.
 
-use std::net::IpAddr;
-
 use rules::net::{Ports, Prefix};
 
 use super::headers::Headers;
@@ -219,22 +217,7 @@ impl<'a> Words<'a> {
 }
 
 fn prefix(word: &str) -> Result<Prefix, String> {
-    let wrong = || format!("{word:?}: not an address or a prefix");
-    let (address, length) = match word.split_once('/') {
-        Some((address, length)) => (address, Some(length)),
-        None => (word, None),
-    };
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
-    let host = Prefix::host(address);
-    let Some(length) = length else {
-        return Ok(host);
-    };
-    let length: u8 = length.parse().map_err(|_| wrong())?;
-    if length <= host.length {
-        Ok(Prefix::new(address, length))
-    } else {
-        Err(wrong())
-    }
+    Prefix::parse(word).ok_or_else(|| format!("{word:?}: not an address or a prefix"))
 }
 
 fn ports(word: &str) -> Result<Ports, String> {

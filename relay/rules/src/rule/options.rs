@@ -217,14 +217,8 @@ const HOSTS: TextForm = TextForm {
 
 fn hosts(text: &str) -> Option<Hosts> {
     let host = |part: &str| -> Option<Prefix> {
-        let (address, length) = part
-            .split_once('/')
-            .map_or((part, None), |(a, l)| (a, Some(l)));
-        let address: IpAddr = address.parse().ok()?;
-        let longest = Prefix::host(address).length;
-        let length = length.map_or(Some(longest), |length| length.parse().ok())?;
-        let range = Prefix::new(address, length);
-        (length <= longest && range.address == address).then_some(range)
+        let address = part.split('/').next()?.parse().ok();
+        Prefix::parse(part).filter(|range| Some(range.address) == address)
     };
     text.split('+')
         .map(host)
