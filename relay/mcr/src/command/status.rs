@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use api::reply::{
-    ApiStatus, Condition, FeatureStatus, JoinStatus, PathStatus, PendingChange, Reload, RuleStats,
-    State, Stats, Status, TunnelStatus,
+    ApiStatus, Condition, JoinStatus, PathStatus, PendingChange, Reload, RuleStats, State, Stats,
+    Status, TunnelStatus,
 };
 use rules::printable::printable;
 use serde_json::json;
@@ -117,7 +117,11 @@ fn screen(status: &Status, stats: &Stats) -> String {
     }
     let features = status.features.iter();
     for feature in features.filter(|feature| feature.present != Some(true)) {
-        line(&feature.name, missing(feature));
+        let missing = match feature.present {
+            None => "not known: this daemon may not find out",
+            Some(_) => feature.meaning.as_deref().unwrap_or("missing"),
+        };
+        line(&feature.name, missing);
     }
     troubles(&mut text, stats);
     text
@@ -199,13 +203,6 @@ fn troubles(text: &mut String, stats: &Stats) {
 
 fn path(path: &PathStatus) -> &str {
     path.reason.as_deref().unwrap_or("available")
-}
-
-fn missing(feature: &FeatureStatus) -> &str {
-    match feature.present {
-        None => "not known: this daemon may not find out",
-        Some(_) => feature.meaning.as_deref().unwrap_or("missing"),
-    }
 }
 
 #[cfg(test)]

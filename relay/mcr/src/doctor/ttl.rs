@@ -10,25 +10,20 @@ use crate::render::number;
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();
     for output in snapshot.outputs() {
-        let subject = format!("rule {:?}", output.rule.name);
+        let Some(router) = output.via else { continue };
+        let (severity, ttl) = match output.spec.ttl {
+            Ttl::Keep | Ttl::Decrement => (
+                Severity::Harms,
+                "the TTL of the sender, and senders of multicast use 1 unless told otherwise: the \
+                 router drops it",
+            ),
+            Ttl::Set(1) => (Severity::Stops, "ttl=1, which drops it"),
+            Ttl::Set(_) => continue,
+        };
         let to = &output.spec.to;
-        match (output.spec.ttl, output.via) {
-            (Ttl::Keep | Ttl::Decrement, Some(router)) => {
-                let evidence = format!(
-                    "output {to} goes through router {router} with the TTL of the sender, and \
-                     senders of multicast use 1 unless told otherwise: the router drops it"
-                );
-                let finding = Finding::new(Severity::Harms, subject, evidence);
-                findings.push(finding.remedy("set ttl=64 at the output"));
-            }
-            (Ttl::Set(1), Some(router)) => {
-                let evidence =
-                    format!("output {to} goes through router {router} with ttl=1, which drops it");
-                let finding = Finding::new(Severity::Stops, subject, evidence);
-                findings.push(finding.remedy("set ttl=64 at the output"));
-            }
-            _ => {}
-        }
+        let evidence = format!("output {to} goes through router {router} with {ttl}");
+        let finding = Finding::of_rule(severity, &output.rule.name, evidence);
+        findings.push(finding.remedy("set ttl=64 at the output"));
     }
     findings.extend(expired(snapshot));
     findings
