@@ -46,8 +46,6 @@ pub(crate) mod watch;
 mod without;
 pub(crate) mod worker;
 
-use std::io;
-
 use api::reply::Change;
 use rules::printable::printable;
 
@@ -63,13 +61,9 @@ fn warn(command: &str, warnings: &[String]) {
 }
 
 /// Prints the warnings of a change and, with `--json`, the whole change.
-fn print_change(command: &str, change: &Change, global: &Global) -> io::Result<()> {
+fn print_change(command: &str, change: &Change, global: &Global) -> Result<(), Failure> {
     warn(command, &change.warnings);
-    if global.json {
-        render::json(change)
-    } else {
-        Ok(())
-    }
+    render::reply(global.json, change, String::new)
 }
 
 /// Refuses a command that needs network namespaces where none can be created.

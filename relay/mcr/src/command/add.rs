@@ -111,10 +111,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         add: documents,
         ..Transaction::default()
     })?;
-    super::print_change("add", &change, global)?;
-    if !global.json {
-        render::text(&names.join("\n"))?;
-    }
+    super::warn("add", &change.warnings);
+    render::reply(global.json, &change, || names.join("\n"))?;
     terms.finish_rules((control, saving), &change, &names)
 }
 

@@ -37,8 +37,6 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         remove: names.clone(),
         ..Transaction::default()
     })?;
-    if global.json {
-        render::json(&change)?;
-    }
+    render::reply(global.json, &change, String::new)?;
     args.terms.finish_rules((control, saving), &change, &names)
 }

@@ -55,10 +55,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let message = format!("the daemon still runs {patience} s after SIGTERM; its log says why");
         return Err(unavailable(message));
     }
-    if global.json {
-        render::json(&json!({ "stopped": true }))?;
-    }
-    Ok(())
+    render::reply(global.json, &json!({ "stopped": true }), String::new)
 }
 
 fn end_leftovers(global: &Global) -> Result<(), Failure> {

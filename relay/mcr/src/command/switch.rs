@@ -31,8 +31,5 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         input: args.input.clone(),
     };
     let active = control.switch(&args.name, &request)?;
-    if global.json {
-        render::json(&active)?;
-    }
-    Ok(())
+    render::reply(global.json, &active, String::new)
 }
