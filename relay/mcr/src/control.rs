@@ -49,27 +49,21 @@ impl Control {
     }
 
     /// The same, without messages when the daemon takes long, for a caller that draws on the terminal.
-    pub(crate) fn quietly(self) -> Self {
-        Self {
-            is_quiet: true,
-            ..self
-        }
+    pub(crate) fn quietly(mut self) -> Self {
+        self.is_quiet = true;
+        self
     }
 
     /// The same, with these terms for all changes.
-    pub(crate) fn on(self, terms: ChangeTerms) -> Self {
-        Self {
-            client: self.client.on(terms),
-            ..self
-        }
+    pub(crate) fn on(mut self, terms: ChangeTerms) -> Self {
+        self.client = self.client.on(terms);
+        self
     }
 
     /// The same, with changes saved when they are confirmed.
-    pub(crate) fn saving(self, save: bool) -> Self {
-        Self {
-            client: self.client.saving(save),
-            ..self
-        }
+    pub(crate) fn saving(mut self, save: bool) -> Self {
+        self.client = self.client.saving(save);
+        self
     }
 
     /// Waits for the next event, if given within a limit; `None` if none arrived by then. It is an error

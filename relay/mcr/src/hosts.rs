@@ -69,10 +69,8 @@ pub(crate) fn client(name: &str) -> Result<Client, Failure> {
         (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
         (None, None) => None,
         _ => {
-            return Err(unusable(
-                &path,
-                format!("{name}: certificate and key belong together"),
-            ));
+            let what = format!("{name}: certificate and key belong together");
+            return Err(unusable(&path, what));
         }
     };
     let token = match &token {
@@ -103,10 +101,9 @@ fn read() -> Result<(PathBuf, BTreeMap<String, HostEntry>), Failure> {
         name: path.display().to_string(),
         text: text(&path)?,
     };
-    match config::hosts(&file) {
-        Ok(hosts) => Ok((path, hosts)),
-        Err(errors) => Err(Failure::new(Status::Configuration, errors)),
-    }
+    let hosts = config::hosts(&file);
+    let hosts = hosts.map_err(|errors| Failure::new(Status::Configuration, errors))?;
+    Ok((path, hosts))
 }
 
 fn text(path: &Path) -> Result<String, Failure> {

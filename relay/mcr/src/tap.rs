@@ -8,7 +8,7 @@ mod follow;
 mod headers;
 mod pcapng;
 
-pub(crate) use capture_point::{CapturePoint, CapturePoints, query_points};
+pub(crate) use capture_point::{CapturePoints, query_points};
 pub(crate) use capture_socket::CaptureSocket;
 pub(crate) use filter::Filter;
 pub(crate) use follow::{RuleState, follow};

@@ -54,27 +54,18 @@ pub(super) fn status(error: &Error) -> Status {
 }
 
 fn text(report: &SendReport) -> String {
-    let SendReport {
-        sent,
-        seconds,
-        pps,
-        errors,
-        injected,
-        lines,
-        union,
-        ..
-    } = report;
+    let (sent, seconds) = (&report.sent, report.seconds);
     let bits = sent.bytes as f64 * 8.0;
-    let rate = if *seconds > 0.0 { bits / seconds } else { 0.0 };
+    let rate = if seconds > 0.0 { bits / seconds } else { 0.0 };
     let mut text = format!(
         "sent {}, {} in {seconds:.3} s: {} packets/s, {}, {}\n",
         packets(sent.packets),
         render::number::things(sent.bytes, "byte"),
-        rate_text(*pps),
+        rate_text(report.pps),
         render::bits_per_second(rate),
-        render::number::things(*errors, "error"),
+        render::number::things(report.errors, "error"),
     );
-    if let Some(injected) = injected {
+    if let Some(injected) = &report.injected {
         text += &format!(
             "on purpose: {} lost, {} duplicated, {} reordered, {} corrupt\n",
             render::count(injected.lost),
@@ -83,8 +74,8 @@ fn text(report: &SendReport) -> String {
             render::count(injected.corrupt)
         );
     }
-    if let Some(union) = union {
-        text += &format!("\n{}", lines_text(lines, union));
+    if let Some(union) = &report.union {
+        text += &format!("\n{}", lines_text(&report.lines, union));
     }
     text
 }

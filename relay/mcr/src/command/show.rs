@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use api::reply::{
     DemandStats, EgressStats, FlowStats, InputStats, ListenerStats, OutputStats, RuleStats, State,
-    Stats,
 };
 use compile::table::LocalDelivery;
 use rules::document::RuleDocument;
@@ -48,13 +47,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 
 fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure> {
     let rule = control.rule(&args.name)?;
-    let Stats {
-        rules,
-        egress,
-        demand,
-        ..
-    } = control.stats()?;
-    let stats = rules.into_iter().find(|stats| stats.name == args.name);
+    let running = control.stats()?;
+    let mut rules = running.rules.into_iter();
+    let stats = rules.find(|stats| stats.name == args.name);
     // Removed between the two requests.
     let removed = || format!("no rule {:?} any more", args.name);
     let stats = stats.ok_or_else(|| Failure::new(Status::Rule, removed()))?;
@@ -66,15 +61,15 @@ fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure>
         Vec::new()
     };
     if json {
-        let all = json!({ "rule": rule, "stats": stats, "flows": flows, "egress": egress,
-            "listeners": listeners, "demand": demand });
+        let all = json!({ "rule": rule, "stats": stats, "flows": flows, "egress": running.egress,
+            "listeners": listeners, "demand": running.demand });
         return Ok(render::json_text(&all)?);
     }
     let receivers = Receivers {
-        links: &demand,
+        links: &running.demand,
         hosts: &listeners,
     };
-    Ok(text(&rule, &stats, &flows, &egress, receivers))
+    Ok(text(&rule, &stats, &flows, &running.egress, receivers))
 }
 
 fn text(

@@ -91,17 +91,15 @@ fn read(control: &Control, args: &Args) -> Result<Stats, Failure> {
         return control.stats();
     }
     if names.len() <= HISTORY_RULES_MAX {
-        let stats = control.selected_stats(&StatsQuery {
+        let mut stats = control.selected_stats(&StatsQuery {
             limit: Some(0),
             rules: names.clone(),
             ..StatsQuery::default()
         })?;
         let is_reported = |name: &String| stats.rules.iter().any(|rule| rule.name == *name);
         if stats.selection.is_some() && names.iter().all(is_reported) {
-            return Ok(Stats {
-                selection: None,
-                ..stats
-            });
+            stats.selection = None;
+            return Ok(stats);
         }
     }
     // The error about an unknown name lists the existing ones.

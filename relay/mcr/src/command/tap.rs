@@ -22,8 +22,8 @@ use crate::failure::{Failure, Status, unavailable, usage};
 use crate::global::Global;
 use crate::render;
 use crate::tap::{
-    CapturePoint, CapturePoints, CaptureSocket, Captured, Filter, Pcapng, RuleState, follow,
-    query_points, whole_blocks,
+    CapturePoints, CaptureSocket, Captured, Filter, Pcapng, RuleState, follow, query_points,
+    whole_blocks,
 };
 
 /// Longest packet: a whole GSO super-packet and its link header.
@@ -281,9 +281,7 @@ impl Capture<'_> {
                 }
                 opened => opened?,
             };
-            let CapturePoint {
-                interface, what, ..
-            } = &socket.point;
+            let (interface, what) = (&socket.point.interface, &socket.point.what);
             let ethernet = socket.ethernet;
             let written = self.file.interface(interface, what, ethernet, snaplen);
             written.map_err(|error| cannot_write(self.args, error))?;

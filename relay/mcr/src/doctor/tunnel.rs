@@ -14,13 +14,8 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
 }
 
 fn findings_of(tunnel: &TunnelStatus) -> Vec<Finding> {
-    let TunnelStatus {
-        interface,
-        remote,
-        port,
-        id,
-        ..
-    } = tunnel;
+    let (interface, remote) = (&tunnel.interface, &tunnel.remote);
+    let (port, id) = (tunnel.port, tunnel.id);
     let finding =
         |severity, evidence| Finding::new(severity, format!("tunnel {interface}"), evidence);
     let mut findings = Vec::new();

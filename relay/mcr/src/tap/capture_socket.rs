@@ -117,11 +117,7 @@ impl CaptureSocket {
     }
 }
 
-fn cannot_capture(
-    CapturePoint {
-        what, interface, ..
-    }: &CapturePoint,
-    error: &io::Error,
-) -> Failure {
+fn cannot_capture(point: &CapturePoint, error: &io::Error) -> Failure {
+    let (what, interface) = (&point.what, &point.interface);
     capture::refused(&format!("{what}: cannot look at {interface}"), error)
 }

@@ -87,9 +87,7 @@ fn progress_bar() -> ProgressBar {
 
 fn show(bar: &ProgressBar, progress: Progress<'_>) {
     let remaining = minutes(progress.seconds_left);
-    let Progress {
-        done, total, now, ..
-    } = progress;
+    let (done, total, now) = (progress.done, progress.total, progress.now);
     if bar.is_hidden() {
         eprintln!("{}/{total}, {remaining} left: {now}", done + 1);
     }
