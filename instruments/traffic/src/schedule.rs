@@ -47,17 +47,7 @@ impl Schedule {
 
     /// The first packet that is due at `time_ns` or later; one beyond any run if there is none.
     pub fn first_due(&self, time_ns: u64) -> u64 {
-        // Due times never fall: a binary search.
-        let (mut early, mut due) = (0, MOST_PACKETS);
-        while early < due {
-            let middle = early + (due - early) / 2;
-            if self.due_ns(middle) < time_ns {
-                early = middle + 1;
-            } else {
-                due = middle;
-            }
-        }
-        due
+        first_due(time_ns, MOST_PACKETS, |number| self.due_ns(number))
     }
 
     /// Nanoseconds the schedule takes for `count` packets, the last one's interval included.
@@ -77,6 +67,21 @@ impl Schedule {
         };
         (seconds * 1e9) as u64
     }
+}
+
+/// The first packet that is due at `time_ns` or later, or `end` if none before it is: a binary search, as due
+/// times never fall.
+pub(crate) fn first_due(time_ns: u64, end: u64, due_ns: impl Fn(u64) -> u64) -> u64 {
+    let (mut early, mut due) = (0, end);
+    while early < due {
+        let middle = early + (due - early) / 2;
+        if due_ns(middle) < time_ns {
+            early = middle + 1;
+        } else {
+            due = middle;
+        }
+    }
+    due
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::replay::Player;
 use crate::clock;
 use crate::payload::Stamp;
 use crate::report::SendReport;
-use crate::schedule::{MOST_PACKETS, Schedule};
+use crate::schedule::{MOST_PACKETS, Schedule, first_due};
 
 /// A run's packets that are still to be sent.
 pub(super) struct Plan<'a> {
@@ -190,17 +190,8 @@ impl Packets<'_> {
             return last.filter(|_| duration.is_none() || self.is_paced());
         };
         let end = clock::nanoseconds(duration);
-        // Due times never fall: a binary search for the first packet that is due too late.
-        let (mut fits, mut late) = (0, last.unwrap_or(MOST_PACKETS));
-        while fits < late {
-            let middle = fits + (late - fits) / 2;
-            if self.due_ns(middle) < end {
-                fits = middle + 1;
-            } else {
-                late = middle;
-            }
-        }
-        Some(fits)
+        let most = last.unwrap_or(MOST_PACKETS);
+        Some(first_due(end, most, |number| self.due_ns(number)))
     }
 
     /// When the packet is due, in nanoseconds after the start.
