@@ -17,9 +17,7 @@ pub(crate) enum Choice {
 /// 64 random bits for the `number`-th packet (SplitMix64, Steele et al. 2014).
 pub(crate) fn bits(seed: u64, choice: Choice, number: u64) -> u64 {
     let stream = seed.wrapping_add((choice as u64 + 1) << 56);
-    let mut z = mix(stream).wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = mix(z);
-    z
+    mix(mix(stream).wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
 /// Returns `true` in `percent` of all cases.
