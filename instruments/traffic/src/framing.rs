@@ -18,7 +18,7 @@ const MOLD_BYTES: usize = 10 + 8 + 2 + 2;
 /// Sequence number and sending time of an MDP 3.0 packet, both little-endian.
 const MDP_BYTES: usize = 4 + 8;
 
-/// How a payload is framed, as on the command line.
+/// How a payload is framed, as on the command line. The cheapest to recognise stand first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Framing {
     /// Nothing
@@ -56,16 +56,6 @@ impl Label {
 }
 
 impl Framing {
-    /// All of them, the cheapest to recognise first.
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Own,
-        Self::Rtp,
-        Self::Ts,
-        Self::RtpTs,
-        Self::Moldudp64,
-        Self::Mdp3,
-    ];
-
     /// Returns whether it has its own numbers.
     pub const fn is_numbered(self) -> bool {
         !matches!(self, Self::Own | Self::Ts)

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use clap::ValueEnum;
 use sys::udp::receive::Received;
 
 use super::foreign::{Foreign, Gaps, Origin};
@@ -222,7 +223,7 @@ enum Content<'a> {
 
 /// Tries the generator's header at the offset of every framing; its magic number identifies it.
 fn classify(datagram: &[u8]) -> Content<'_> {
-    for framing in Framing::ALL {
+    for framing in Framing::value_variants() {
         let own = datagram.get(framing.own_offset()..).unwrap_or(&[]);
         match payload::read(own) {
             Payload::Foreign => {}
