@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rules::named::named;
 
 pub use self::inject::{ActiveFault, end, inject};
 use super::bed::Bed;
@@ -25,65 +26,67 @@ const REPEATS: usize = 16;
 /// A sender that stalled for so long makes a round void: its gap is the machine's.
 const STALLED_MS: f64 = 300.0;
 
-/// A fault of a fleet. By default it affects the relay that forwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
-    /// Its host dies: links down, processes killed.
-    HostDeath,
-    /// SIGKILL of the daemon; its programs or workers continue.
-    Kill,
-    /// SIGSTOP of the daemon, later SIGCONT.
-    Stop,
-    /// It is cut off from the management network.
-    Cut,
-    /// It is cut off from etcd, and from nothing else.
-    CutFromEtcd,
-    /// SIGKILL of etcd's leader.
-    LeaderKilled,
-    /// etcd's leader is cut off.
-    LeaderCut,
-    /// SIGSTOP of etcd's leader, later SIGCONT.
-    LeaderStopped,
-    /// SIGKILL of all members of etcd.
-    EtcdAway,
-    /// Its host and etcd's leader die at once.
-    HostAndLeader,
-    /// The host of the standby relay dies, and joins again.
-    StandbyDeath,
-    /// SIGTERM of the daemon.
-    Terminated,
-    /// An operator drains it.
-    Drained,
-    /// An operator moves the rule.
-    Moved,
-    /// The daemon is restarted as at an upgrade, SIGUSR1.
-    Upgraded,
-    /// Its input receives nothing any more, though its port is up.
-    InputSilent,
-    /// Its output is down.
-    OutputDown,
-    /// Nothing reaches it by the management network; its own packets arrive.
-    NothingArrives,
-    /// Questions between it and the others do not arrive: UDP is blocked.
-    PeersBlocked,
-    /// etcd is killed and restarts empty.
-    EtcdEmptied,
-    /// Its beat's key is overwritten with an invalid value.
-    BeatGarbled,
-    /// Its beat's key is deleted.
-    BeatDeleted,
-    /// The same, and its host dies.
-    BeatDeletedAndDeath,
-    /// Its entry's key is deleted.
-    EntryDeleted,
-    /// Its beat's and its entry's keys are deleted.
-    KeysDeleted,
-    /// The same, and its host dies.
-    KeysDeletedAndDeath,
-    /// The share's key is overwritten with an invalid value.
-    ShareGarbled,
-    /// The same, and its host dies.
-    ShareGarbledAndDeath,
+named! {
+    /// A fault of a fleet. By default it affects the relay that forwards.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Fault {
+        /// Its host dies: links down, processes killed.
+        HostDeath = "host death",
+        /// SIGKILL of the daemon; its programs or workers continue.
+        Kill = "kill -9 of the daemon",
+        /// SIGSTOP of the daemon, later SIGCONT.
+        Stop = "SIGSTOP of the daemon, 3 s",
+        /// It is cut off from the management network.
+        Cut = "management network cut, 3 s",
+        /// It is cut off from etcd, and from nothing else.
+        CutFromEtcd = "cut from etcd alone, 3 s",
+        /// SIGKILL of etcd's leader.
+        LeaderKilled = "etcd's leader killed",
+        /// etcd's leader is cut off.
+        LeaderCut = "etcd's leader cut off, 3 s",
+        /// SIGSTOP of etcd's leader, later SIGCONT.
+        LeaderStopped = "etcd's leader stopped, 3 s",
+        /// SIGKILL of all members of etcd.
+        EtcdAway = "all of etcd killed, 3 s",
+        /// Its host and etcd's leader die at once.
+        HostAndLeader = "host and etcd's leader at once",
+        /// The host of the standby relay dies, and joins again.
+        StandbyDeath = "standby's host dies and rejoins",
+        /// SIGTERM of the daemon.
+        Terminated = "SIGTERM of the daemon",
+        /// An operator drains it.
+        Drained = "drain",
+        /// An operator moves the rule.
+        Moved = "move",
+        /// The daemon is restarted as at an upgrade, SIGUSR1.
+        Upgraded = "upgrade (SIGUSR1)",
+        /// Its input receives nothing any more, though its port is up.
+        InputSilent = "input silent, its port up",
+        /// Its output is down.
+        OutputDown = "output down",
+        /// Nothing reaches it by the management network; its own packets arrive.
+        NothingArrives = "nothing reaches the relay, what it sends arrives",
+        /// Questions between it and the others do not arrive: UDP is blocked.
+        PeersBlocked = "UDP between relays blocked, 12 s",
+        /// etcd is killed and restarts empty.
+        EtcdEmptied = "etcd comes back empty",
+        /// Its beat's key is overwritten with an invalid value.
+        BeatGarbled = "garbage in its beat's key",
+        /// Its beat's key is deleted.
+        BeatDeleted = "its beat's key deleted",
+        /// The same, and its host dies.
+        BeatDeletedAndDeath = "host death and its beat's key deleted",
+        /// Its entry's key is deleted.
+        EntryDeleted = "its entry's key deleted",
+        /// Its beat's and its entry's keys are deleted.
+        KeysDeleted = "its beat's and its entry's keys deleted",
+        /// The same, and its host dies.
+        KeysDeletedAndDeath = "host death and both its keys deleted",
+        /// The share's key is overwritten with an invalid value.
+        ShareGarbled = "garbage in the share's key",
+        /// The same, and its host dies.
+        ShareGarbledAndDeath = "garbage in the share's key and host death",
+    }
 }
 
 /// How long the parts of a round take.
@@ -138,72 +141,6 @@ impl Fault {
         Self::LeaderStopped,
         Self::EtcdAway,
     ];
-
-    /// All of them.
-    pub const ALL: [Self; 28] = [
-        Self::HostDeath,
-        Self::Kill,
-        Self::Stop,
-        Self::Cut,
-        Self::CutFromEtcd,
-        Self::LeaderKilled,
-        Self::LeaderCut,
-        Self::LeaderStopped,
-        Self::EtcdAway,
-        Self::HostAndLeader,
-        Self::StandbyDeath,
-        Self::Terminated,
-        Self::Drained,
-        Self::Moved,
-        Self::Upgraded,
-        Self::InputSilent,
-        Self::OutputDown,
-        Self::NothingArrives,
-        Self::PeersBlocked,
-        Self::EtcdEmptied,
-        Self::BeatGarbled,
-        Self::BeatDeleted,
-        Self::BeatDeletedAndDeath,
-        Self::EntryDeleted,
-        Self::KeysDeleted,
-        Self::KeysDeletedAndDeath,
-        Self::ShareGarbled,
-        Self::ShareGarbledAndDeath,
-    ];
-
-    /// Its name in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::HostDeath => "host death",
-            Self::Kill => "kill -9 of the daemon",
-            Self::Stop => "SIGSTOP of the daemon, 3 s",
-            Self::Cut => "management network cut, 3 s",
-            Self::CutFromEtcd => "cut from etcd alone, 3 s",
-            Self::LeaderKilled => "etcd's leader killed",
-            Self::LeaderCut => "etcd's leader cut off, 3 s",
-            Self::LeaderStopped => "etcd's leader stopped, 3 s",
-            Self::EtcdAway => "all of etcd killed, 3 s",
-            Self::HostAndLeader => "host and etcd's leader at once",
-            Self::StandbyDeath => "standby's host dies and rejoins",
-            Self::Terminated => "SIGTERM of the daemon",
-            Self::Drained => "drain",
-            Self::Moved => "move",
-            Self::Upgraded => "upgrade (SIGUSR1)",
-            Self::InputSilent => "input silent, its port up",
-            Self::OutputDown => "output down",
-            Self::NothingArrives => "nothing reaches the relay, what it sends arrives",
-            Self::PeersBlocked => "UDP between relays blocked, 12 s",
-            Self::EtcdEmptied => "etcd comes back empty",
-            Self::BeatGarbled => "garbage in its beat's key",
-            Self::BeatDeleted => "its beat's key deleted",
-            Self::BeatDeletedAndDeath => "host death and its beat's key deleted",
-            Self::EntryDeleted => "its entry's key deleted",
-            Self::KeysDeleted => "its beat's and its entry's keys deleted",
-            Self::KeysDeletedAndDeath => "host death and both its keys deleted",
-            Self::ShareGarbled => "garbage in the share's key",
-            Self::ShareGarbledAndDeath => "garbage in the share's key and host death",
-        }
-    }
 
     /// Whether another relay may forward in consequence. Where only etcd is unavailable it may with the
     /// policy `stop` only.
@@ -296,7 +233,7 @@ pub fn play(
     delay: Duration,
 ) -> Result<Round> {
     let playing = play_round(bed, fault, second, pace, delay);
-    playing.with_context(|| format!("{}, {second:?}: {}", fault.name(), bed.log()))
+    playing.with_context(|| format!("{}, {second:?}: {}", fault.as_str(), bed.log()))
 }
 
 fn play_round(

@@ -42,7 +42,7 @@ fn row((fault, has_second): (Fault, bool), rounds: &[&Round]) -> String {
     let flaps: usize = rounds.iter().map(|round| round.flaps).sum();
     format!(
         "| {}{second} | {count} | {gaps} | {lost} | {takeovers} | {twice} | {flaps} |",
-        fault.name()
+        fault.as_str()
     )
 }
 

@@ -56,7 +56,7 @@ fn lines(one: &CaseResult, other: &CaseResult) -> Vec<Line> {
             scenario: one.scenario,
             case: one.parameters_text(),
             relay: one.relay.clone(),
-            figure: figure.title(),
+            figure: figure.as_str(),
             a: a.median,
             b: b.median,
             ratio: (a.median != 0.0).then(|| b.median / a.median),

@@ -1,67 +1,49 @@
 //! The figures a report shows.
 
+use rules::named::named;
 use traffic::trial::Outcome;
 
 use crate::bench::results::{CaseResult, Spread, Trial};
 use crate::bench::run::bed::RELAY_CORE;
 
-/// A figure that can be taken from a trial.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Figure {
-    /// Copies delivered per second.
-    Delivered,
-    /// Loss in percent.
-    Loss,
-    /// Busy time of all cores per delivered copy.
-    Cpu,
-    /// Busy time of the relay's own core per delivered copy, on the one-core bed.
-    RelayCore,
-    /// Memory.
-    Memory,
-    /// Processes.
-    Processes,
-    /// Time until every stream passed.
-    Configure,
-    /// Time to start, before any rule.
-    Start,
-    /// Time to accept the whole rule set.
-    Apply,
-    /// Median latency.
-    LatencyP50,
-    /// 99th percentile of latency.
-    LatencyP99,
-    /// 99.9th percentile of latency.
-    LatencyP99_9,
-    /// 99th percentile of the time between first and last copy.
-    Skew,
-    /// Highest rate without loss.
-    ZeroLoss,
-    /// Highest rate with hardly any loss.
-    PartialDrop,
+named! {
+    /// A figure that can be taken from a trial; its name, with its unit, is a heading.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Figure {
+        /// Copies delivered per second.
+        Delivered = "delivered, copies/s",
+        /// Loss in percent.
+        Loss = "lost, %",
+        /// Busy time of all cores per delivered copy.
+        Cpu = "CPU, µs per copy",
+        /// Busy time of the relay's own core per delivered copy, on the one-core bed.
+        RelayCore = "the relay's core, µs per copy",
+        /// Memory.
+        Memory = "memory, MiB",
+        /// Processes.
+        Processes = "processes",
+        /// Time until every stream passed.
+        Configure = "until every stream passes, s",
+        /// Time to start, before any rule.
+        Start = "of that: to start, before any rule, s",
+        /// Time to accept the whole rule set.
+        Apply = "to accept all rules, s",
+        /// Median latency.
+        LatencyP50 = "latency p50, µs",
+        /// 99th percentile of latency.
+        LatencyP99 = "latency p99, µs",
+        /// 99.9th percentile of latency.
+        LatencyP99_9 = "latency p99.9, µs",
+        /// 99th percentile of the time between first and last copy.
+        Skew = "skew p99, µs",
+        /// Highest rate without loss.
+        ZeroLoss = "zero-loss rate (NDR), packets/s",
+        /// Highest rate with hardly any loss.
+        PartialDrop = "rate at a loss of 0.5 % or less (PDR), packets/s",
+    }
 }
 
 impl Figure {
-    /// Name with unit, as a heading.
-    pub(super) const fn title(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered, copies/s",
-            Self::Loss => "lost, %",
-            Self::Cpu => "CPU, µs per copy",
-            Self::RelayCore => "the relay's core, µs per copy",
-            Self::Memory => "memory, MiB",
-            Self::Processes => "processes",
-            Self::Configure => "until every stream passes, s",
-            Self::Start => "of that: to start, before any rule, s",
-            Self::Apply => "to accept all rules, s",
-            Self::LatencyP50 => "latency p50, µs",
-            Self::LatencyP99 => "latency p99, µs",
-            Self::LatencyP99_9 => "latency p99.9, µs",
-            Self::Skew => "skew p99, µs",
-            Self::ZeroLoss => "zero-loss rate (NDR), packets/s",
-            Self::PartialDrop => "rate at a loss of 0.5 % or less (PDR), packets/s",
-        }
-    }
-
     fn of(self, trial: &Trial) -> Option<f64> {
         let cost = &trial.cost;
         let latency = trial.latency_us.as_ref();

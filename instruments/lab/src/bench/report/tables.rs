@@ -144,7 +144,7 @@ fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
     } else {
         "less"
     };
-    let title = figure.title();
+    let title = figure.as_str();
     format!(
         "**{title}** ({better} is better)\n\n{}\n",
         markdown(&head, &lines)
