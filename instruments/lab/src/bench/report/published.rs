@@ -4,15 +4,6 @@
 
 use crate::bench::results::CaseResult;
 
-/// A quoted figure.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Published {
-    /// The reference's figure.
-    pub(super) reference: &'static str,
-    /// socat's figure there.
-    pub(super) socat: &'static str,
-}
-
 /// Every quoted figure: scenario, parameters, the reference, socat.
 const PUBLISHED: [(u8, &str, &str, &str); 19] = [
     (1, "pps=50000", "0 % lost", "0 % lost"),
@@ -51,9 +42,10 @@ const PUBLISHED: [(u8, &str, &str, &str); 19] = [
     (10, "", "0 % lost of 1,000,000", "100 % lost"),
 ];
 
-/// The quoted figure for a case; one without parameters is for its whole scenario.
-pub(super) fn find(case: &CaseResult) -> Option<Published> {
+/// The figures quoted for a case, the reference's and socat's; one without parameters is for its whole
+/// scenario.
+pub(super) fn find(case: &CaseResult) -> Option<[&'static str; 2]> {
     let mut published = PUBLISHED.into_iter();
     let (.., reference, socat) = published.find(|(of, wanted, ..)| case.is_of(*of, wanted))?;
-    Some(Published { reference, socat })
+    Some([reference, socat])
 }

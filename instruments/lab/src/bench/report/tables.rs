@@ -125,8 +125,7 @@ fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
             .filter(|_| quotes)
             .and_then(|case| published::find(case));
         has_quotes |= quote.is_some();
-        line.push(quote.map_or("-".into(), |quote| quote.reference.to_owned()));
-        line.push(quote.map_or("-".into(), |quote| quote.socat.to_owned()));
+        line.extend(quote.unwrap_or(["-"; 2]).map(str::to_owned));
         lines.push(line);
     }
     if lines.is_empty() {
