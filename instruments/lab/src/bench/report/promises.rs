@@ -171,9 +171,34 @@ fn capacity(cases: Cases<'_>) -> Vec<Promise<'_>> {
     ]
 }
 
+/// What is promised, what it must reach, and the scenario that measures it.
+type Subject = (&'static str, &'static str, u8);
+
+/// A promise about figures of its scenario.
+fn promise((what, must, scenario): Subject, last: Option<Last<'_>>) -> Promise<'_> {
+    Promise {
+        what,
+        must,
+        command: command(scenario),
+        last,
+    }
+}
+
+impl Last<'_> {
+    /// A figure that is no loss.
+    fn of(figure: String, is_met: bool, under: &Letters) -> Self {
+        Self {
+            figure,
+            is_met,
+            loss_of: None,
+            under: joined(under),
+        }
+    }
+}
+
 /// The ratio of one figure to another, of which `least` is promised.
 fn ratio(
-    (what, must, scenario): (&'static str, &'static str, u8),
+    subject: Subject,
     (own, other): (&Option<Measured>, &Option<Measured>),
     least: f64,
     note: &str,
@@ -186,19 +211,10 @@ fn ratio(
             format!("{ratio:.2} times")
         };
         let (own_pps, other_pps) = (number(own.value), number(other.value));
-        Last {
-            figure: format!("{shown} ({own_pps} : {other_pps} packets/s{note})"),
-            is_met: ratio >= least,
-            loss_of: None,
-            under: joined(&(&own.under | &other.under)),
-        }
+        let figure = format!("{shown} ({own_pps} : {other_pps} packets/s{note})");
+        Last::of(figure, ratio >= least, &(&own.under | &other.under))
     });
-    Promise {
-        what,
-        must,
-        command: command(scenario),
-        last,
-    }
+    promise(subject, last)
 }
 
 /// A promise for frames as a driver delivers them: case, promise, relay and case of the figure, those of the
@@ -326,11 +342,9 @@ fn no_loss(cases: Cases<'_>) -> Vec<Promise<'_>> {
             ("0 lost, kernel path", "mcr-kernel"),
             ("0 lost, userspace path", "mcr-userspace"),
         ];
-        both.map(|(must, relay)| Promise {
-            what,
-            must,
-            command: command(*scenario),
-            last: cases.find(*scenario, parameters, relay).and_then(lost),
+        both.map(|(must, relay)| {
+            let last = cases.find(*scenario, parameters, relay).and_then(lost);
+            promise((what, must, *scenario), last)
         })
     });
     promises.collect()
@@ -382,7 +396,7 @@ fn wanted_pps(case: &CaseResult) -> Option<f64> {
 
 /// Whether one figure is below a share of another.
 fn below(
-    (what, must, scenario): (&'static str, &'static str, u8),
+    subject: Subject,
     (own, peer): (Option<Measured>, Option<Measured>),
     share: f64,
 ) -> Promise<'static> {
@@ -393,19 +407,10 @@ fn below(
         } else {
             String::new()
         };
-        Last {
-            figure: format!("{} µs : {} µs{part}", number(own.value), number(limit)),
-            is_met: own.value < limit,
-            loss_of: None,
-            under: joined(&(&own.under | &peer.under)),
-        }
+        let figure = format!("{} µs : {} µs{part}", number(own.value), number(limit));
+        Last::of(figure, own.value < limit, &(&own.under | &peer.under))
     });
-    Promise {
-        what,
-        must,
-        command: command(scenario),
-        last,
-    }
+    promise(subject, last)
 }
 
 fn latency(cases: Cases<'_>) -> Vec<Promise<'_>> {
@@ -448,32 +453,19 @@ fn scale(cases: Cases<'_>) -> Vec<Promise<'_>> {
     let at = |rules, figure| cases.figure(9, rules, "mcr-kernel", figure);
     let one = at("rules=1", Figure::Delivered);
     let many = at("rules=10000", Figure::Delivered);
-    vec![
-        Promise {
-            what: "10,000 rules, kernel path",
-            must: "all added in under 2 s",
-            command: command(9),
-            last: at("rules=10000", Figure::Apply).map(|time| Last {
-                figure: format!("{:.2} s", time.value),
-                is_met: time.value < 2.0,
-                loss_of: None,
-                under: joined(&time.under),
-            }),
-        },
-        Promise {
-            what: SAME,
-            must: "capacity at least 95 % of that with one rule",
-            command: command(9),
-            last: one.zip(many).map(|(one, many)| {
-                let share = many.value / one.value;
-                let (many_pps, one_pps) = (number(many.value), number(one.value));
-                Last {
-                    figure: format!("{:.1} % ({many_pps} : {one_pps} packets/s)", 100.0 * share),
-                    is_met: share >= 0.95,
-                    loss_of: None,
-                    under: joined(&(&one.under | &many.under)),
-                }
-            }),
-        },
-    ]
+    let applied = at("rules=10000", Figure::Apply).map(|time| {
+        let figure = format!("{:.2} s", time.value);
+        Last::of(figure, time.value < 2.0, &time.under)
+    });
+    let capacity = one.zip(many).map(|(one, many)| {
+        let share = many.value / one.value;
+        let (many_pps, one_pps) = (number(many.value), number(one.value));
+        let figure = format!("{:.1} % ({many_pps} : {one_pps} packets/s)", 100.0 * share);
+        Last::of(figure, share >= 0.95, &(&one.under | &many.under))
+    });
+    let (accepted, kept) = (
+        ("10,000 rules, kernel path", "all added in under 2 s", 9),
+        (SAME, "capacity at least 95 % of that with one rule", 9),
+    );
+    vec![promise(accepted, applied), promise(kept, capacity)]
 }
