@@ -118,6 +118,15 @@ pub fn bridge_port((namespace, port): End<'_>, bridge: &str) -> Result<()> {
     Ok(())
 }
 
+/// Connects a new link of a namespace to a port of a bridge, as [`bridge_port`] makes it.
+///
+/// # Errors
+/// When either exists already, or the bridge does not.
+pub fn plug(end: End<'_>, port: End<'_>, bridge: &str) -> Result<()> {
+    veth(end, port)?;
+    bridge_port(port, bridge)
+}
+
 /// Waits until the bridge has a member of `group` on some port.
 ///
 /// # Errors

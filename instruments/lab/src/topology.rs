@@ -121,9 +121,9 @@ impl DualBridge {
         let (left, right) = (Namespace::new("left")?, Namespace::new("right")?);
         link::snooping_bridge((&left, "br0"))?;
         link::snooping_bridge((&right, "br1"))?;
-        plug((&sender, "veth0"), (&left, "port0"), "br0")?;
-        plug((&relay, "veth1"), (&left, "port1"), "br0")?;
-        plug((&relay, "veth2"), (&right, "uplink"), "br1")?;
+        link::plug((&sender, "veth0"), (&left, "port0"), "br0")?;
+        link::plug((&relay, "veth1"), (&left, "port1"), "br0")?;
+        link::plug((&relay, "veth2"), (&right, "uplink"), "br1")?;
         add_addresses((&sender, "veth0"), 0, 1)?;
         add_addresses((&relay, "veth1"), 0, 2)?;
         add_addresses((&relay, "veth2"), 1, 1)?;
@@ -133,7 +133,7 @@ impl DualBridge {
             .map(|number| {
                 let sink = Namespace::new(&format!("sink{number}"))?;
                 let port = format!("port{number}");
-                plug((&sink, "veth3"), (&right, &port), "br1")?;
+                link::plug((&sink, "veth3"), (&right, &port), "br1")?;
                 add_addresses((&sink, "veth3"), 1, number + 2)?;
                 link::multicast_route((&sink, "veth3"))?;
                 Ok(sink)
@@ -191,11 +191,6 @@ impl Pipeline {
             sink,
         })
     }
-}
-
-fn plug(end: link::End<'_>, port: link::End<'_>, bridge: &str) -> Result<()> {
-    link::veth(end, port)?;
-    link::bridge_port(port, bridge)
 }
 
 fn add_addresses(end: link::End<'_>, network: u8, host: u8) -> Result<()> {

@@ -18,9 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::etcd::{Cluster, Storage};
-use super::relay::{
-    INPUT_BRIDGE, MANAGEMENT_BRIDGE, OUTPUT_BRIDGE, Relay, Settings, address, plug,
-};
+use super::relay::{INPUT_BRIDGE, MANAGEMENT_BRIDGE, OUTPUT_BRIDGE, Relay, Settings, address};
 use super::traffic::{Plan, Traffic};
 use crate::link;
 use crate::namespace::Namespace;
@@ -75,7 +73,7 @@ impl Bed {
         ];
         let [sender, sink] = ends.map(|(label, name, bridge, network)| {
             let namespace = Namespace::new(label)?;
-            plug((&namespace, name), (&switches, label), bridge)?;
+            link::plug((&namespace, name), (&switches, label), bridge)?;
             link::address((&namespace, name), &format!("{}/24", address(network, END)))?;
             link::multicast_route((&namespace, name))?;
             anyhow::Ok(namespace)
@@ -83,7 +81,7 @@ impl Bed {
         let sites = (0..MEMBERS).map(|member| {
             let namespace = Namespace::new(&format!("etcd{member}"))?;
             let port = format!("etcd{member}");
-            plug((&namespace, "mg0"), (&switches, &port), MANAGEMENT_BRIDGE)?;
+            link::plug((&namespace, "mg0"), (&switches, &port), MANAGEMENT_BRIDGE)?;
             let address = address(73, FIRST_MEMBER + member);
             link::address((&namespace, "mg0"), &format!("{address}/24"))?;
             Ok((namespace, address))

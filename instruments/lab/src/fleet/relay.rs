@@ -103,7 +103,7 @@ impl Relay {
     pub fn boot(&mut self) -> Result<()> {
         let host = Namespace::new(&format!("relay-{}", self.name))?;
         for (link, bridge, network) in LINKS {
-            plug((&host, link), (&self.switches, &self.port(link)), bridge)?;
+            link::plug((&host, link), (&self.switches, &self.port(link)), bridge)?;
             let address = address(network, self.number);
             link::address((&host, link), &format!("{address}/24"))?;
         }
@@ -181,10 +181,4 @@ impl Relay {
 /// (73).
 pub(super) const fn address(network: u8, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, network, 0, host)
-}
-
-/// Connects a new link of a namespace to a port of a bridge.
-pub(super) fn plug(end: link::End<'_>, port: link::End<'_>, bridge: &str) -> Result<()> {
-    link::veth(end, port)?;
-    link::bridge_port(port, bridge)
 }
