@@ -240,9 +240,7 @@ impl Spread {
             max: sorted[sorted.len() - 1],
         })
     }
-}
 
-impl Spread {
     /// The same in another unit.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {

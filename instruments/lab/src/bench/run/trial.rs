@@ -152,6 +152,7 @@ impl Stage {
         let delivered = self.wait_for_arrivals(before.arrived, expected, load.size)?;
         let after = self.snapshot()?;
         let configured = self.configured.take();
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
         let mut trial = Trial {
             volume: Volume {
                 sent: report.sent.packets,
@@ -160,13 +161,9 @@ impl Stage {
                 delivered,
             },
             cost: Cost {
-                configure_seconds: configured.map(|time| time.as_secs_f64()),
-                start_seconds: configured
-                    .and(self.running.start())
-                    .map(|time| time.as_secs_f64()),
-                apply_seconds: configured
-                    .and(self.running.apply())
-                    .map(|time| time.as_secs_f64()),
+                configure_seconds: seconds(configured),
+                start_seconds: seconds(configured.and(self.running.start())),
+                apply_seconds: seconds(configured.and(self.running.apply())),
                 busy_seconds: difference(&after.cores.busy, &before.cores.busy),
                 stolen_seconds: difference(&after.cores.stolen, &before.cores.stolen),
                 process_seconds: after.process_seconds - before.process_seconds,
