@@ -14,6 +14,7 @@ use http_body_util::{BodyExt, Full};
 pub use hyper::body::Bytes;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::http::request;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -32,6 +33,17 @@ use crate::request::{ChangeTerms, MESSAGE_HEADER};
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The header that has a stream of events go on behind one.
+const LAST_EVENT_ID: &str = "Last-Event-ID";
+
+const CREDENTIALS: &str =
+    "see ca, and server_name or address, of this host in hosts.toml, and the certificate there";
+const NOT_TLS: &str = "what listens there does not speak TLS; see the address in hosts.toml, and \
+                       that it is that of [api] listen";
+
+/// What drives a connection.
+type Connection = JoinHandle<hyper::Result<()>>;
 
 /// How long a client tries to connect while others crowd it out.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -61,6 +73,14 @@ pub enum Error {
         /// The host.
         path: PathBuf,
         /// Its reason.
+        reason: String,
+    },
+    /// The certificate of another host's daemon is not accepted.
+    #[error("{}: the daemon's certificate is not accepted: {reason}; {CREDENTIALS}", path.display())]
+    Untrusted {
+        /// The host.
+        path: PathBuf,
+        /// What is wrong with it.
         reason: String,
     },
     /// The daemon refused.
@@ -109,9 +129,9 @@ impl Client {
         }
     }
 
-    /// Whether the daemon is on another host.
-    pub const fn is_elsewhere(&self) -> bool {
-        self.host.is_some()
+    /// The name of the other host that the daemon is on, if it is on one.
+    pub fn other_host(&self) -> Option<&str> {
+        self.host.as_ref().map(Host::name)
     }
 
     /// Follows events, starting `recent` events ago; if `brief` is set, many of a kind at once are reported as
@@ -121,16 +141,22 @@ impl Client {
     /// As every request: see [`Error`].
     pub async fn events(&self, recent: u32, brief: bool) -> Result<Events, Error> {
         let path = format!("/v1/events?recent={recent}&brief={brief}");
-        let request = self.send(Method::GET, &path, None::<&()>);
-        let (reply, connection) = match timeout(PATIENCE, request).await {
-            Ok(reply) => reply?,
-            Err(_) => return Err(self.timed_out()),
-        };
-        Ok(Events::new(
-            reply.into_body(),
-            connection,
-            self.socket.clone(),
-        ))
+        Events::begin(self.clone(), path).await
+    }
+
+    /// Opens the stream of events at `path`, or what of it comes behind the event with the id `last`.
+    async fn event_stream(
+        &self,
+        path: &str,
+        last: Option<&str>,
+    ) -> Result<(Incoming, Connection), Error> {
+        let mut request = Request::get(path);
+        if let Some(last) = last {
+            request = request.header(LAST_EVENT_ID, last);
+        }
+        let reply = timeout(PATIENCE, self.send_request(request, Bytes::new())).await;
+        let (reply, connection) = reply.unwrap_or_else(|_| Err(self.timed_out()))?;
+        Ok((reply.into_body(), connection))
     }
 
     /// Reads what all rules together, and each of `rules`, received and dropped in the last `seconds`.
@@ -185,20 +211,9 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&impl Serialize>,
-    ) -> Result<(Response<Incoming>, JoinHandle<hyper::Result<()>>), Error> {
-        let alert = tls::Alert::default();
-        let stream = self
-            .connect(&alert)
-            .await
-            .map_err(|source| self.not_connected(source))?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| self.broken(error))?;
-        let connection = tokio::spawn(connection);
-        let json = body
-            .map(serde_json::to_vec)
-            .transpose()
-            .map_err(|error| self.broken(error))?;
+    ) -> Result<(Response<Incoming>, Connection), Error> {
+        let json = body.map(serde_json::to_vec).transpose();
+        let json = json.map_err(|error| self.broken(error))?;
         let ChangeTerms { confirm, save, .. } = self.terms;
         let mut path = path.to_owned();
         if method != Method::GET && (save || confirm.is_some()) {
@@ -211,7 +226,6 @@ impl Client {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, "mcr")
             .header(header::CONTENT_TYPE, "application/json");
         if let Some(message) = &self.terms.message {
             request = request.header(MESSAGE_HEADER, message.as_bytes());
@@ -221,11 +235,30 @@ impl Client {
         }
         // For the outcome after a streamed body.
         request = request.header(header::TE, "trailers");
+        let body = Bytes::from(json.unwrap_or_default());
+        self.send_request(request, body).await
+    }
+
+    async fn send_request(
+        &self,
+        mut request: request::Builder,
+        body: Bytes,
+    ) -> Result<(Response<Incoming>, Connection), Error> {
+        let alert = tls::Alert::default();
+        let stream = self
+            .connect(&alert)
+            .await
+            .map_err(|source| self.not_connected(source))?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.broken(error))?;
+        let connection = tokio::spawn(connection);
+        request = request.header(header::HOST, "mcr");
         if let Some(token) = self.host.as_ref().and_then(Host::authorization) {
             request = request.header(header::AUTHORIZATION, token);
         }
         let request = request
-            .body(Full::new(Bytes::from(json.unwrap_or_default())))
+            .body(Full::new(body))
             .map_err(|error| self.broken(error))?;
         let reply =
             sender
@@ -274,6 +307,11 @@ impl Client {
     fn not_connected(&self, source: io::Error) -> Error {
         match tls::of_tls(&source) {
             Some(rustls::Error::AlertReceived(alert)) => self.denied(&format!("{alert:?}")),
+            Some(rustls::Error::InvalidCertificate(reason)) => Error::Untrusted {
+                path: self.socket.clone(),
+                reason: reason.to_string(),
+            },
+            Some(rustls::Error::InvalidMessage(_)) => self.broken(NOT_TLS),
             _ => Error::Connect {
                 path: self.socket.clone(),
                 source,

@@ -46,11 +46,12 @@ pub fn hosts(file: &ConfigFile) -> Result<BTreeMap<String, HostEntry>, ConfigErr
 }
 
 impl HostEntry {
-    /// Where it listens, with a port.
+    /// Where it listens, with a port, unless it is a URL.
     pub fn address(&self) -> String {
-        let has_port = self.address.rsplit_once(':').is_some_and(|(host, port)| {
-            port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
-        });
+        let has_port = self.address.contains("://")
+            || self.address.rsplit_once(':').is_some_and(|(host, port)| {
+                port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+            });
         if has_port {
             self.address.clone()
         } else {

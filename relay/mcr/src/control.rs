@@ -148,9 +148,9 @@ impl Control {
         piece.map_or(Ok(Poll::Pending), |piece| Ok(Poll::Ready(piece?)))
     }
 
-    /// Whether the daemon is on another host.
-    pub(crate) const fn is_elsewhere(&self) -> bool {
-        self.client.is_elsewhere()
+    /// The name of the other host that the daemon is on, if it is on one.
+    pub(crate) fn other_host(&self) -> Option<&str> {
+        self.client.other_host()
     }
 
     /// Runs work that is not a request to the daemon.
@@ -249,7 +249,7 @@ impl From<Error> for Failure {
                 Self::new(status, format!("{error}; {remedy}"))
             }
             Error::Denied { .. } => Self::new(Status::Privilege, error),
-            Error::Broken { .. } => Self::new(Status::Unreachable, error),
+            Error::Broken { .. } | Error::Untrusted { .. } => Self::new(Status::Unreachable, error),
             // This process may see more of other processes than the daemon does.
             Error::Refused(reply) => {
                 Self::new(status(&reply.code), host::name_owners(&reply.message))

@@ -13,6 +13,9 @@ use crate::failure::{Failure, usage};
 use crate::global::Global;
 use crate::{render, terms};
 
+/// How a line of stderr begins that reports no error.
+const NOTICE: &str = "MCR: ";
+
 /// Runs the command line for each of the hosts, side by side; the exit status is the worst.
 ///
 /// # Errors
@@ -143,7 +146,9 @@ fn follow(name: &str, mut child: Child, is_json: bool, is_endless: bool) -> io::
             for line in lines(stderr) {
                 let line = line?;
                 eprintln!("{name}: {line}");
-                errors = errors + &line + "\n";
+                if !line.starts_with(NOTICE) {
+                    errors = errors + &line + "\n";
+                }
             }
             io::Result::Ok(errors)
         });
@@ -179,6 +184,20 @@ fn follow(name: &str, mut child: Child, is_json: bool, is_endless: bool) -> io::
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn notices_are_no_errors() {
+        let script = "echo MCR: not yet >&2; echo mcr list: it is away >&2; exit 4";
+        let child = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let outcome = follow("a", child, true, false).unwrap();
+        let error = json!({ "error": { "status": 4, "message": "mcr list: it is away" } });
+        assert_eq!(outcome.value(), error);
+    }
 
     #[test]
     fn the_hosts_are_taken_out_of_the_command_line_and_nothing_else() {

@@ -79,7 +79,15 @@ pub(crate) fn client(name: &str) -> Result<Client, Failure> {
             return Err(unusable(&path, what));
         }
         None => None,
-        Some(file) => Some(text(file)?.trim().to_owned()),
+        Some(file) => match text(file)?.trim() {
+            "" => {
+                return Err(unusable(
+                    file,
+                    "it is empty: it is to hold the client's token",
+                ));
+            }
+            token => Some(token.to_owned()),
+        },
     };
     let host = Host::new(
         (name, &entry.address(), entry.server_name.as_deref()),

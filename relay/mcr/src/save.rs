@@ -15,7 +15,7 @@ pub(crate) struct Configuration(config_save::Configuration);
 impl Configuration {
     /// Reads the configuration, so that nothing is changed if it cannot be written back.
     pub(crate) fn read(control: &Control) -> Result<Self, Failure> {
-        if control.is_elsewhere() {
+        if control.other_host().is_some() {
             let message =
                 "--save: the configuration is a file of that host, which its daemon alone writes";
             return Err(unavailable(message));

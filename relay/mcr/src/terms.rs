@@ -72,7 +72,7 @@ impl ChangeOptions {
             return Ok(());
         };
         let waiting = Waiting {
-            host: None,
+            host: control.other_host(),
             control,
             generation,
         };
@@ -81,7 +81,8 @@ impl ChangeOptions {
             return Ok(());
         };
         if self.yes || !io::stderr().is_terminal() {
-            eprintln!("MCR: {}: mcr confirm", pending.countdown());
+            let of_host = host_option(waiting.host.as_slice());
+            eprintln!("MCR: {}: mcr {of_host}confirm", pending.countdown());
             return Ok(());
         }
         count_down(&[waiting], within)
@@ -134,16 +135,20 @@ pub(crate) fn count_down_at(hosts: &[String], global: &Global) -> Result<(), Fai
     count_down(&waiting, Duration::from_secs(within.unwrap_or_default()))
 }
 
+/// The option that names these hosts, with the space behind it.
+fn host_option(hosts: &[&str]) -> String {
+    match hosts {
+        [] => String::new(),
+        hosts => format!("--host {} ", hosts.join(",")),
+    }
+}
+
 /// Shows the remaining time of changes, until they are confirmed or undone.
 fn count_down(waiting: &[Waiting<'_>], within: Duration) -> Result<(), Failure> {
     let ends = Instant::now() + within + PATIENCE;
     let mut unsettled: Vec<&Waiting<'_>> = waiting.iter().collect();
     let hosts: Vec<&str> = waiting.iter().filter_map(|one| one.host).collect();
-    let of_hosts = if hosts.is_empty() {
-        String::new()
-    } else {
-        format!("--host {} ", hosts.join(","))
-    };
+    let of_hosts = host_option(&hosts);
     while !unsettled.is_empty() {
         let mut texts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         let mut failed = None;
@@ -215,7 +220,7 @@ impl Terms {
     ) -> Result<Conversation, Failure> {
         let control = self.options.open(global, generation)?;
         // The daemon of another host writes its files itself.
-        let is_remote_save = self.save && control.is_elsewhere();
+        let is_remote_save = self.save && control.other_host().is_some();
         let is_own_save = self.save && !is_remote_save;
         let read = is_own_save.then(|| Configuration::read(&control));
         let configuration = read.transpose()?;

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use lab::daemon::{Daemon, Options};
 use lab::namespace::Namespace;
-use lab::process::{self, Finished};
+use lab::process::{self, Finished, Process};
 use lab::topology::Chain;
 use lab::wait;
 use serde_json::Value;
@@ -106,6 +106,10 @@ impl Bed {
         hosts += "[misnamed]\naddress = \"10.0.1.1\"\nserver_name = \"other.example\"\nca = \"../servers.pem\"\n\
                   token_file = \"../view.token\"\n";
         hosts += "[mistaken]\naddress = \"10.0.1.1:9471\"\nca = \"../clients.pem\"\ntoken_file = \"../view.token\"\n";
+        self.secret("empty.token", "\n");
+        hosts += "[empty]\naddress = \"10.0.1.1\"\nca = \"../servers.pem\"\ntoken_file = \"../empty.token\"\n";
+        hosts += "[untls]\naddress = \"10.0.1.1:9480\"\nca = \"../servers.pem\"\ntoken_file = \"../view.token\"\n";
+        hosts += "[url]\naddress = \"https://10.0.1.1\"\nca = \"../servers.pem\"\ntoken_file = \"../view.token\"\n";
         fs::create_dir_all(self.keys.path("mcr")).unwrap();
         fs::write(self.keys.path("mcr/hosts.toml"), hosts).unwrap();
     }
@@ -168,6 +172,26 @@ impl Bed {
             stderr.contains(word),
             "{host} {arguments:?}: no {word:?} in {stderr}"
         );
+    }
+
+    /// A web server without TLS on the relay's host.
+    fn web_server(&self, port: u16) -> Process {
+        let mut command = self.chain.relay.command("python3");
+        let directory = self.keys.path("mcr").display().to_string();
+        command.args([
+            "-u",
+            "-m",
+            "http.server",
+            "--directory",
+            &directory,
+            &port.to_string(),
+        ]);
+        let server = Process::start(command).unwrap();
+        wait::until("the web server listens", || {
+            server.stdout().contains("Serving")
+        })
+        .unwrap();
+        server
     }
 
     /// Asks by curl on the other host: status and body.

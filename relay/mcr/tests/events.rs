@@ -3,6 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use lab::daemon::{Daemon, Options};
 use lab::link;
@@ -178,4 +184,81 @@ fn a_worker_that_dies_is_told_of() {
     let pid = wait::some_within(wait::PATIENCE, "a worker runs", worker).unwrap();
     kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
     bed.expect("worker_restarted", "0", &["started again"]);
+}
+
+/// Passes connections on to `to`; each is noted, and waits for the lock before anything is passed on.
+fn pass_on(listener: UnixListener, to: &Path) -> Arc<Mutex<Vec<UnixStream>>> {
+    let accepted: Arc<Mutex<Vec<UnixStream>>> = Arc::default();
+    let (to, noted) = (to.to_owned(), Arc::clone(&accepted));
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, daemon) = (client.unwrap(), UnixStream::connect(&to).unwrap());
+            noted.lock().unwrap().push(client.try_clone().unwrap());
+            for (mut from, mut into) in [
+                (client.try_clone().unwrap(), daemon.try_clone().unwrap()),
+                (daemon, client),
+            ] {
+                thread::spawn(move || {
+                    let _ = io::copy(&mut from, &mut into);
+                    let _ = into.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    accepted
+}
+
+/// As happens to a reader that pauses for longer than the daemon waits for it.
+#[test]
+fn events_that_break_off_go_on_behind_the_last_one() {
+    let Some(bed) = bed(Options::default()) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let accepted = pass_on(
+        UnixListener::bind(&socket).unwrap(),
+        bed.daemon.socket().as_ref(),
+    );
+    let mut follow = bed.relay().command(env!("CARGO_BIN_EXE_mcr"));
+    follow.arg("--socket").arg(&socket);
+    follow.args(["events", "--json", "--recent", "1"]);
+    let events = Process::start(follow).unwrap();
+    wait::until("the first event comes", || !events.stdout().is_empty()).unwrap();
+    bed.daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
+    let names = |events: &Process| -> Vec<String> {
+        let text = events.stdout();
+        let values = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        values
+            .filter(|event: &Value| event["kind"] == "rule_added")
+            .map(|event| event["subject"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let has = |name: &str, events: &Process| names(events).iter().any(|one| one == name);
+    wait::until("cam1 comes", || has("cam1", &events)).unwrap();
+    {
+        // Nobody gets through before something else has happened.
+        let accepted = accepted.lock().unwrap();
+        accepted[0].shutdown(Shutdown::Both).unwrap();
+        bed.daemon
+            .add("cam2", "239.1.1.2%veth1:5002", &[OUTPUT])
+            .unwrap();
+    }
+    wait::until("cam2 comes", || has("cam2", &events)).unwrap();
+    bed.daemon
+        .add("cam3", "239.1.1.3%veth1:5003", &[OUTPUT])
+        .unwrap();
+    wait::until("cam3 comes", || has("cam3", &events)).unwrap();
+    assert_eq!(names(&events), ["cam1", "cam2", "cam3"], "each once");
+    assert_eq!(accepted.lock().unwrap().len(), 2);
+    // Where there is no daemon any more, it ends.
+    fs::remove_file(&socket).unwrap();
+    accepted.lock().unwrap()[1]
+        .shutdown(Shutdown::Both)
+        .unwrap();
+    let ended = events.wait(wait::PATIENCE).unwrap();
+    assert_eq!(ended.status.code(), Some(4), "{}", ended.stderr);
+    assert!(ended.stderr.contains("broke off"), "{}", ended.stderr);
 }

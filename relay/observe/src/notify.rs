@@ -113,10 +113,12 @@ impl Notified {
         let mut testing = JoinSet::new();
         for (index, receiver) in self.receivers().iter().enumerate() {
             let body = body::of(identity, &receiver.destination.target, &numbered);
+            let name = receiver.name.clone();
             let destination = Arc::clone(&receiver.destination);
             testing.spawn(async move {
                 let posted = destination.post(body).await;
                 let tested = NotifyTested {
+                    name,
                     to: destination.target.url.origin(),
                     error: posted.err().map(|why| why.to_string()),
                 };

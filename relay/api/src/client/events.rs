@@ -2,9 +2,8 @@
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::task::JoinHandle;
 
-use super::Error;
+use super::{Client, Connection, Error};
 use crate::reply::Event;
 
 /// Longest line that is assembled; the daemon's are below 10 kB.
@@ -22,50 +21,60 @@ pub enum StreamItem {
 /// A stream of events. Dropping it ends the connection.
 #[derive(Debug)]
 pub struct Events {
+    client: Client,
+    query: String,
     body: Incoming,
-    connection: JoinHandle<hyper::Result<()>>,
-    path: std::path::PathBuf,
+    connection: Connection,
     lines: Lines,
 }
 
 impl Events {
-    pub(super) fn new(
-        body: Incoming,
-        connection: JoinHandle<hyper::Result<()>>,
-        path: std::path::PathBuf,
-    ) -> Self {
-        Self {
+    pub(super) async fn begin(client: Client, query: String) -> Result<Self, Error> {
+        let (body, connection) = client.event_stream(&query, None).await?;
+        Ok(Self {
+            client,
+            query,
             body,
             connection,
-            path,
             lines: Lines::default(),
-        }
+        })
     }
 
-    /// Waits for the next event; `None` when the daemon exits.
+    /// Waits for the next event; `None` when the daemon exits. If the daemon ends the connection because
+    /// this client has read nothing for too long, the stream goes on behind the last event.
     ///
     /// # Errors
-    /// When the connection breaks off or carries something else.
+    /// When the connection breaks off and no other one is accepted, or carries something else.
     pub async fn next(&mut self) -> Result<Option<StreamItem>, Error> {
         loop {
-            if let Some(item) = self.lines.next().map_err(|reason| self.broken(reason))? {
+            let item = self.lines.next();
+            if let Some(item) = item.map_err(|reason| self.client.broken(reason))? {
                 return Ok(Some(item));
             }
-            let Some(frame) = self.body.frame().await else {
-                return Ok(None);
+            let frame = match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => {
+                    self.resume(self.client.broken(error)).await?;
+                    continue;
+                }
             };
-            let frame = frame.map_err(|error| self.broken(error.to_string()))?;
             if let Some(data) = frame.data_ref() {
-                self.lines.push(data).map_err(|r| self.broken(r))?;
+                let pushed = self.lines.push(data);
+                pushed.map_err(|reason| self.client.broken(reason))?;
             }
         }
     }
 
-    fn broken(&self, reason: String) -> Error {
-        Error::Broken {
-            path: self.path.clone(),
-            reason,
-        }
+    /// Connects anew behind the last event; returns `error` if there was none since the last time, or the
+    /// daemon does not accept.
+    async fn resume(&mut self, error: Error) -> Result<(), Error> {
+        let Some(last) = std::mem::take(&mut self.lines).last else {
+            return Err(error);
+        };
+        let resumed = self.client.event_stream(&self.query, Some(&last)).await;
+        (self.body, self.connection) = resumed.map_err(|_| error)?;
+        Ok(())
     }
 }
 
@@ -79,6 +88,8 @@ impl Drop for Events {
 #[derive(Debug, Default)]
 struct Lines {
     pending: Vec<u8>,
+    /// The `id` of the last event.
+    last: Option<String>,
     kind: String,
     data: String,
 }
@@ -101,6 +112,8 @@ impl Lines {
                 self.kind = kind.trim_start().to_owned();
             } else if let Some(data) = line.strip_prefix("data:") {
                 self.data.push_str(data.trim_start());
+            } else if let Some(id) = line.strip_prefix("id:") {
+                self.last = Some(id.trim_start().to_owned());
             } else if line.is_empty() && !self.data.is_empty() {
                 return self.finish().map(Some);
             }
@@ -128,7 +141,7 @@ mod tests {
 
     #[test]
     fn events_are_assembled_from_any_pieces() {
-        let text = ": keep alive\n\nevent: rule_up\ndata: {\"at_ms\":1,\"kind\":\"rule_up\",\
+        let text = ": keep alive\n\nid: 12\nevent: rule_up\ndata: {\"at_ms\":1,\"kind\":\"rule_up\",\
                     \"subject\":\"cam1\",\"message\":\"up\"}\n\nevent: missed\ndata: 7\n\n";
         for size in [1, 7, text.len()] {
             let mut lines = Lines::default();
@@ -143,6 +156,7 @@ mod tests {
             };
             assert_eq!((event.at_ms, event.subject.as_str()), (1, "cam1"));
             assert_eq!(items[1..], [StreamItem::Missed(7)]);
+            assert_eq!(lines.last.as_deref(), Some("12"));
         }
     }
 }

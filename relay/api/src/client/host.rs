@@ -50,7 +50,10 @@ impl Host {
         token: Option<String>,
     ) -> Result<Self, HostError> {
         let invalid = || HostError::Address(address.to_owned());
-        let (host, _) = address.rsplit_once(':').ok_or_else(invalid)?;
+        let (host, port) = address.rsplit_once(':').ok_or_else(invalid)?;
+        if port.parse::<u16>().is_err() {
+            return Err(invalid());
+        }
         let server = server
             .unwrap_or_else(|| host.trim_matches(['[', ']']))
             .to_owned();

@@ -56,6 +56,8 @@ counters! { NotifyStatus {
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NotifyTested {
+    /// As in `NotifyStatus`.
+    pub name: String,
     /// Where it is, without the path, which may be a secret.
     pub to: String,
     /// Why it did not take it.

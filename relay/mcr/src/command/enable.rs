@@ -56,7 +56,9 @@ fn set(
 ) -> Result<(), Failure> {
     let (control, saving) = terms.open(global)?;
     let change = match names {
-        [name] if control.is_elsewhere() => control.set_enabled(name, &Enabled { enabled })?,
+        [name] if control.other_host().is_some() => {
+            control.set_enabled(name, &Enabled { enabled })?
+        }
         // All of them or none, which needs the role `change`.
         names => control.edit(names, |rule| {
             rule.enabled = Some(false).filter(|_| !enabled);

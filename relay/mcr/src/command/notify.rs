@@ -32,9 +32,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let tested = Control::open(global)?.notify_test()?;
     render::reply(global.json, &tested, || {
         let reached = tested.iter().filter(|one| one.error.is_none());
-        reached.map(|one| format!("{}: told\n", one.to)).collect()
+        let lines = reached.map(|one| format!("{} ({}): told\n", one.name, one.to));
+        lines.collect()
     })?;
-    let error_of = |one: &NotifyTested| Some(format!("{}: {}", one.to, one.error.as_ref()?));
+    let error_of = |one: &NotifyTested| {
+        let error = one.error.as_ref()?;
+        Some(format!("{} ({}): {error}", one.name, one.to))
+    };
     let mut errors: Vec<String> = tested.iter().filter_map(error_of).collect();
     if tested.is_empty() {
         errors.push("nobody is told of events: give [[notify.target]], or [notify] webhook".into());

@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let wrong = |what| usage(format!("filter: {what}"));
     let (text, filter) = filter.map_err(wrong)?;
     let control = Control::open(global)?;
-    if control.is_elsewhere() {
+    if control.other_host().is_some() {
         return run_elsewhere(args, text, &control);
     }
     let source = Sockets::of_this_process(args.lent)?;

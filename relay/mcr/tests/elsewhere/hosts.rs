@@ -110,6 +110,15 @@ fn what_is_meant_for_one_host_reaches_that_one() {
     let Some((bed, mut second)) = bed() else {
         return;
     };
+    let add = "add 239.1.1.9%veth1:5009 239.10.1.9%veth2:6009 --name tried --confirm 60s --yes";
+    let tried = bed.run("first", &add.split(' ').collect::<Vec<&str>>());
+    assert!(
+        tried.stderr.contains(": mcr --host first confirm\n"),
+        "{}",
+        tried.stderr
+    );
+    bed.mcr("first", &["confirm"]);
+    bed.mcr("first", &["remove", "tried"]);
     let names = |environment: &[(&str, &str)], options: &str| {
         let (status, stdout, stderr) = mcr(&bed, environment, &format!("{options}list -o name"));
         assert_eq!(status, Some(0), "{environment:?} {options}: {stderr}");

@@ -85,8 +85,19 @@ fn a_relay_is_steered_from_another_host() {
     }
     bed.refuses("ci", &["send", INPUT], 2, "send");
     bed.refuses("gone", &["stats"], 4, "gone");
-    bed.refuses("mistaken", &["stats"], 4, "mistaken");
-    bed.refuses("misnamed", &["stats"], 4, "misnamed");
+    let untrusted = "the daemon's certificate is not accepted: UnknownIssuer; see ca, and";
+    bed.refuses("mistaken", &["stats"], 4, untrusted);
+    bed.refuses("misnamed", &["stats"], 4, "is only valid for");
+    bed.refuses("empty", &["stats"], 78, "empty.token: it is empty");
+    bed.refuses(
+        "url",
+        &["stats"],
+        78,
+        "\"https://10.0.1.1\" is no HOST:PORT",
+    );
+    let plain = bed.web_server(9480);
+    bed.refuses("untls", &["stats"], 4, "does not speak TLS");
+    plain.stop(Signal::SIGTERM).unwrap();
     bed.refuses("unknown", &["stats"], 2, "unknown");
     bed.refuses("nobody", &["stats"], 77, "nobody");
     let clients: Value =

@@ -177,10 +177,11 @@ fn targets_are_told_by_https_and_can_tell_by_whom() {
     // A test reports which targets accepted it, and requires a role.
     let tested = bed.mcr("change", &["notify", "test"]);
     assert_eq!(
-        tested.matches("https://10.0.1.2:8443: told").count(),
+        tested.matches(" (https://10.0.1.2:8443): told").count(),
         3,
         "{tested}"
     );
+    assert!(tested.contains("target 2 ("), "{tested}");
     bed.refuses("operate", &["notify", "test"], 77, "change");
     assert_eq!(bed.kinds("/grave"), ["notify_test"]);
     // Secrets are visible to no role, and not stored.
