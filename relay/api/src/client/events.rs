@@ -40,8 +40,9 @@ impl Events {
         })
     }
 
-    /// Waits for the next event; `None` when the daemon exits. If the daemon ends the connection because
-    /// this client has read nothing for too long, the stream goes on behind the last event.
+    /// Waits for the next event; `None` when the daemon exits. If the daemon of this host ends the
+    /// connection because this client has read nothing for too long, the stream goes on behind the last
+    /// event. That of another host may have ended it because this client is to be let in no more.
     ///
     /// # Errors
     /// When the connection breaks off and no other one is accepted, or carries something else.
@@ -69,7 +70,8 @@ impl Events {
     /// Connects anew behind the last event; returns `error` if there was none since the last time, or the
     /// daemon does not accept.
     async fn resume(&mut self, error: Error) -> Result<(), Error> {
-        let Some(last) = std::mem::take(&mut self.lines).last else {
+        let last = std::mem::take(&mut self.lines).last;
+        let Some(last) = last.filter(|_| self.client.host.is_none()) else {
             return Err(error);
         };
         let resumed = self.client.event_stream(&self.query, Some(&last)).await;
