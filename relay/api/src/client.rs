@@ -29,13 +29,13 @@ pub use self::host::{Host, HostError};
 pub use self::pieces::{OUTCOME_HEADER, Pieces};
 use crate::query::escaped;
 use crate::reply::{ErrorReply, History};
-use crate::request::{ChangeTerms, MESSAGE_HEADER};
+use crate::request::{ChangeTerms, LAST_EVENT_ID_HEADER, MESSAGE_HEADER};
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The header that has a stream of events go on behind one.
-const LAST_EVENT_ID: &str = "Last-Event-ID";
+/// How long a client tries to connect while others crowd it out.
+const CONNECT: Duration = Duration::from_secs(10);
 
 const CREDENTIALS: &str =
     "see ca, and server_name or address, of this host in hosts.toml, and the certificate there";
@@ -44,9 +44,6 @@ const NOT_TLS: &str = "what listens there does not speak TLS; see the address in
 
 /// What drives a connection.
 type Connection = JoinHandle<hyper::Result<()>>;
-
-/// How long a client tries to connect while others crowd it out.
-const CONNECT: Duration = Duration::from_secs(10);
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -152,7 +149,7 @@ impl Client {
     ) -> Result<(Incoming, Connection), Error> {
         let mut request = Request::get(path);
         if let Some(last) = last {
-            request = request.header(LAST_EVENT_ID, last);
+            request = request.header(LAST_EVENT_ID_HEADER, last);
         }
         let reply = timeout(PATIENCE, self.send_request(request, Bytes::new())).await;
         let (reply, connection) = reply.unwrap_or_else(|_| Err(self.timed_out()))?;

@@ -15,6 +15,8 @@ pub const RULES_MAX: usize = 131_072;
 /// The most rules whose history one request may ask for.
 pub const HISTORY_RULES_MAX: usize = 100;
 
+/// The header with the `id` of the event behind which a stream of events goes on.
+pub const LAST_EVENT_ID_HEADER: &str = "last-event-id";
 /// The header with the reason for a change.
 pub const MESSAGE_HEADER: &str = "x-mcr-message";
 /// The longest message, in bytes.

@@ -22,18 +22,18 @@ pub enum StreamItem {
 #[derive(Debug)]
 pub struct Events {
     client: Client,
-    query: String,
+    path: String,
     body: Incoming,
     connection: Connection,
     lines: Lines,
 }
 
 impl Events {
-    pub(super) async fn begin(client: Client, query: String) -> Result<Self, Error> {
-        let (body, connection) = client.event_stream(&query, None).await?;
+    pub(super) async fn begin(client: Client, path: String) -> Result<Self, Error> {
+        let (body, connection) = client.event_stream(&path, None).await?;
         Ok(Self {
             client,
-            query,
+            path,
             body,
             connection,
             lines: Lines::default(),
@@ -74,7 +74,7 @@ impl Events {
         let Some(last) = last.filter(|_| self.client.host.is_none()) else {
             return Err(error);
         };
-        let resumed = self.client.event_stream(&self.query, Some(&last)).await;
+        let resumed = self.client.event_stream(&self.path, Some(&last)).await;
         (self.body, self.connection) = resumed.map_err(|_| error)?;
         Ok(())
     }

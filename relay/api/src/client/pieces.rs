@@ -3,10 +3,9 @@
 use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::{Bytes, Incoming};
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{Client, Error, PATIENCE};
+use super::{Client, Connection, Error, PATIENCE};
 use crate::reply::ErrorReply;
 
 /// The trailer with the outcome: an [`ErrorReply`], whose code is empty on success.
@@ -16,7 +15,7 @@ pub const OUTCOME_HEADER: &str = "x-mcr-outcome";
 #[derive(Debug)]
 pub struct Pieces {
     body: Incoming,
-    connection: JoinHandle<hyper::Result<()>>,
+    connection: Connection,
     client: Client,
     /// The message of its outcome.
     pub said: String,

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::request::LAST_EVENT_ID_HEADER;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -60,7 +61,7 @@ pub(super) async fn events(
         let message = format!("recent={}: at most {KEPT} are kept", options.recent);
         return Err(ApiError::new(Code::Usage, message));
     }
-    let value = headers.get("Last-Event-ID");
+    let value = headers.get(LAST_EVENT_ID_HEADER);
     let last = value.and_then(|value| value.to_str().ok()?.parse().ok());
     let begin = last.map_or(Begin::Recent(options.recent), Begin::After);
     let following = Following {
