@@ -164,7 +164,7 @@ impl Userspace {
     /// # Errors
     /// [`Error::Start`].
     pub(crate) fn start(&mut self) -> Result<(), Error> {
-        self.pool.start()
+        self.pool.start(&self.common)
     }
 
     /// Checks that a change can be applied: that its counters fit and its workers run.
@@ -176,7 +176,7 @@ impl Userspace {
         self.pool.control.check_room(added.clone())?;
         self.prepare_merges(added)?;
         if !diff.set.is_empty() {
-            self.pool.start()?;
+            self.pool.start(&self.common)?;
         }
         Ok(())
     }

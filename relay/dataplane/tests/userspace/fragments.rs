@@ -1,8 +1,10 @@
 //! Fragments of a group that rules of both paths take on different ports: one that arrives before its datagram's first
 //! leaves by neither, and is counted once.
 
+use std::net::IpAddr;
+
 use anyhow::Result;
-use compile::table::Path;
+use compile::table::{Path, Table};
 use lab::frame::FrameSender;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -124,5 +126,25 @@ fn a_worker_that_is_started_again_knows_of_the_other_path() -> Result<()> {
     let [kernel, user] = counted(&mut bed, 1, &names)?;
     assert_eq!((kernel, user.2), ((1, 1, 0), 1), "{user:?}");
     assert_eq!(user.0, user.1 + user.2);
+    Ok(())
+}
+
+#[test]
+fn workers_that_a_later_rule_starts_know_the_addresses_of_this_host() -> Result<()> {
+    let mut bed = Bed::with_kernel_path(1)?;
+    let [kernel, user] = rules(&bed, (5002, 5001));
+    let mut table = Table {
+        routes: [kernel].into(),
+        own_addresses: [IpAddr::from([10, 0, 0, 1])].into_iter().collect(),
+        ..Table::default()
+    };
+    bed.apply_table(table.clone())?;
+    table.routes.extend([user]);
+    bed.apply_table(table)?;
+    let wire = FrameSender::open((&bed.chain.sender, "veth0"))?;
+    wire.send(&packet(5001).frame())?;
+    bed.settled("user", 1)?;
+    let dropped = bed.rule_counters("user")?.dropped;
+    assert_eq!(dropped.0[DropReason::OwnSource as usize], 1, "{dropped:?}");
     Ok(())
 }

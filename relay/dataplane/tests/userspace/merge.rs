@@ -177,6 +177,29 @@ fn dropped(counters: &RuleCounters, reason: DropReason) -> u64 {
     counters.dropped.0[reason as usize]
 }
 
+/// The merge that a change begins is at another index than the former, beyond the slots of the rules.
+#[test]
+fn what_is_remembered_outlives_a_supervisor_that_changed_how_much() -> Result<()> {
+    let mut stream = Stream::new(1, long())?;
+    let larger = how(Duration::from_secs(5), 4_096);
+    let rules = merged(&stream.bed, "cam1", larger, &[0, 1]);
+    stream.bed.apply(rules)?;
+    stream.send(0, 0..50)?;
+    stream.expect(0..50)?;
+    stream.bed.succeed()?;
+    stream.send(1, 0..50)?;
+    stream.send(0, 50..60)?;
+    stream.expect(50..60)?;
+    let merge = stream.settled()?.merge;
+    let first: u64 = merge
+        .iter()
+        .flat_map(|it| it.lines.values())
+        .map(|line| line.first)
+        .sum();
+    ensure!(first == 60, "{merge:?}");
+    Ok(())
+}
+
 #[test]
 fn two_lines_that_both_lose_are_merged_whole() -> Result<()> {
     const PACKETS: u64 = 6_000;

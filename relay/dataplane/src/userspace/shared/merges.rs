@@ -27,7 +27,8 @@ pub(crate) fn of_region((region, windows): Held<Windows>) -> SharedMerges {
     Merges::new(windows.rules, blocks, Clock::Process)
 }
 
-/// Takes over the memory of an earlier supervisor with the merges of the first `rules` rules.
+/// Takes over the memory of an earlier supervisor with the merges of the first `rules` rules. A merge may
+/// be at any index: one that a change of its parameters began is beside the former.
 ///
 /// # Errors
 /// When the memory cannot be read.
@@ -35,7 +36,7 @@ pub(crate) fn inherit(held: Held<Windows>, rules: u32) -> io::Result<SharedMerge
     // Touching mapped memory would allocate it; reading the file does not.
     let file = File::from(held.0.try_clone()?);
     let mut indices = Vec::new();
-    for index in 0..rules {
+    for index in 0..held.1.rules.len() {
         let mut owner = [0; size_of::<u64>()];
         let at = held.1.rules.bytes(index..index + 1).start + offset_of!(Merge, owner);
         file.read_exact_at(&mut owner, at as u64)?;

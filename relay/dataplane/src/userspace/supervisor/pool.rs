@@ -179,11 +179,11 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::Start`], with none left running.
-    pub(super) fn start(&mut self) -> Result<(), Error> {
+    pub(super) fn start(&mut self, common: &Common) -> Result<(), Error> {
         if !self.workers.is_empty() {
             return Ok(());
         }
-        let started = self.start_all();
+        let started = self.start_all(common);
         if let Err(source) = started {
             let words = self.options.worker_command.iter();
             let command = words.map(|word| word.to_string_lossy().into_owned());
@@ -198,7 +198,7 @@ impl Pool {
         Ok(())
     }
 
-    fn start_all(&mut self) -> Result<(), messages::Error> {
+    fn start_all(&mut self, common: &Common) -> Result<(), messages::Error> {
         let cpus = self.cpus.clone();
         for (id, cpu) in (0..self.options.workers as u32).zip(cpus.into_iter().cycle()) {
             let shared = SharedRegions {
@@ -207,7 +207,8 @@ impl Pool {
                 gates: self.gates.0.try_clone()?,
             };
             let regions = (self.region(id)?, shared);
-            let worker = WorkerHandle::start((id, cpu), regions, &self.options, &self.interfaces)?;
+            let known = (&self.options, &self.interfaces, common);
+            let worker = WorkerHandle::start((id, cpu), regions, known)?;
             self.workers.push(worker);
         }
         for worker in &mut self.workers {

@@ -47,15 +47,14 @@ enum State {
 }
 
 impl WorkerHandle {
-    /// Starts a worker on the core `cpu`; it is not confirmed yet.
+    /// Starts a worker on the core `cpu` with what the path knows so far; it is not confirmed yet.
     ///
     /// # Errors
     /// The program cannot be run, or the conversation fails.
     pub(super) fn start(
         (id, cpu): (u32, u32),
         (region, shared): (Arc<CounterRegion>, SharedRegions),
-        options: &Options,
-        interfaces: &Interfaces,
+        (options, interfaces, common): (&Options, &Interfaces, &Common),
     ) -> Result<Self, messages::Error> {
         let mut worker = Self {
             id,
@@ -66,9 +65,8 @@ impl WorkerHandle {
             backoff: BACKOFF,
             restarts: 0,
         };
-        // The first change will add the rest.
-        let (counted, common) = (BTreeMap::new(), Common::default());
-        let process = worker.launch(options, interfaces, &counted, &common)?;
+        // The first change will add the routes.
+        let process = worker.launch(options, interfaces, &BTreeMap::new(), common)?;
         worker.state = State::Running(process);
         Ok(worker)
     }
