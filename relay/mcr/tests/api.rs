@@ -124,6 +124,46 @@ fn a_change_made_for_another_generation_is_refused_whichever_way_it_says_so() {
 }
 
 #[test]
+fn a_parameter_that_a_route_does_not_take_is_refused_and_nothing_changed() {
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
+    let add = json!({"rules": [rule("a", 1)]});
+    let disable = json!({"enabled": false});
+    for (method, path, body) in [
+        ("DELETE", "/v1/rules/cam1?dry_run=true", None),
+        ("POST", "/v1/rules?dry_run=true", Some(&add)),
+        ("POST", "/v1/rules?confirn=60s", Some(&add)),
+        ("POST", "/v1/transaction?dry_rum=true", Some(&add)),
+        ("PUT", "/v1/rules/cam1/enabled?dry_run=true", Some(&disable)),
+        ("PUT", "/v1/rules/cam1/active?confirm=60s", None),
+        ("POST", "/v1/reload?dry_run=true", None),
+        ("PUT", "/v1/log?confirm=60s", None),
+        ("GET", "/v1/status?brief=true", None),
+        ("GET", "/v1/stats?limits=1", None),
+    ] {
+        let refused = bed.curl(method, path, None, body);
+        let name = path.split_once('?').unwrap().1.split_once('=').unwrap().0;
+        assert_eq!(
+            (refused.status, &refused.body["code"]),
+            (400, &json!("usage")),
+            "{method} {path}: {}",
+            refused.body
+        );
+        let message = refused.body["message"].as_str().unwrap();
+        assert!(
+            message.contains(&format!("no parameter {name:?}")),
+            "{message}"
+        );
+    }
+    assert_eq!(bed.names(), ["cam1"]);
+    assert!(!bed.daemon.mcr(&["export"]).unwrap().contains("enabled"));
+    let confirm = "/v1/rules/cam1/enabled?confirm=60s";
+    let waits = bed.curl("PUT", confirm, None, Some(&disable));
+    assert_eq!(waits.status, 200, "{}", waits.body);
+}
+
+#[test]
 fn a_dry_run_of_a_transaction_says_where_rules_would_run_and_what_is_missing() {
     let Some(bed) = Bed::new(Some(RULES), &[]) else {
         return;

@@ -1,5 +1,6 @@
 //! The OpenAPI document, generated from the router, and the least role that it states for each route.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Router;
@@ -7,7 +8,7 @@ use axum::http::Method;
 use config::Role;
 use rules::rule::NAME;
 use utoipa::PartialSchema;
-use utoipa::openapi::path::Operation;
+use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     Content, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response, ResponseBuilder, Schema,
@@ -60,6 +61,24 @@ pub(super) fn least_roles(document: &OpenApi) -> Roles {
     let methods = vec![(Method::GET, Some(Role::View))];
     roles.insert("/openapi.json".to_owned(), methods);
     roles
+}
+
+/// The names of the query's parameters, of each method of each path.
+pub(super) type Queries = HashMap<(String, Method), Vec<String>>;
+
+/// What each route below `/v1` takes in its query, as stated in the document.
+pub(super) fn queries(document: &OpenApi) -> Queries {
+    let mut document = document.clone();
+    let versioned = operations(&mut document).filter(|((path, _), _)| path.starts_with("/v1/"));
+    let names = versioned.map(|(route, operation)| {
+        let parameters = operation.parameters.iter().flatten();
+        let queried = parameters.filter_map(|one| match one {
+            RefOr::T(one) if one.parameter_in == ParameterIn::Query => Some(one.name.clone()),
+            _ => None,
+        });
+        (route, queried.collect())
+    });
+    names.collect()
 }
 
 fn operations(document: &mut OpenApi) -> impl Iterator<Item = ((String, Method), &mut Operation)> {
@@ -126,9 +145,8 @@ fn describe_responses(document: &mut OpenApi) {
         let summary = operation.summary.clone().unwrap_or_default();
         let is_anybodys = operation.security == Some(Vec::new());
         let has_body = operation.request_body.is_some();
-        let may_be_wrong = has_body || operation.parameters.is_some();
         for (status, may_be) in [
-            ("400", may_be_wrong),
+            ("400", true),
             ("401", !is_anybodys),
             ("403", !is_anybodys),
             ("408", true),

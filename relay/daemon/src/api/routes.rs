@@ -28,13 +28,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::api_error::{self, ApiError, Code, Reply};
-use super::body::{Body, IfMatch, Name, Parameters, Tagged, etag};
+use super::body::{Body, IfMatch, Name, Parameters, Tagged, etag, refuse_unknown};
 use super::changing::{
     Changing, ConfirmOptions, Deadline, IfMatchHeader, MessageHeader, ReplaceOptions, change,
     transact,
 };
 use super::connections::Connection;
-use super::document::{Routes, described, least, least_roles};
+use super::document::{Routes, described, least, least_roles, queries};
 use super::host_name::{self, Names};
 use super::remote::admission::{Gate, admit};
 use super::remote::sign_in;
@@ -156,11 +156,13 @@ fn finish(router: Router<Arc<Service>>, document: OpenApi, service: Arc<Service>
     let json = serde_json::to_vec(&document).expect("a document of texts is always JSON");
     let kind = [(header::CONTENT_TYPE, "application/json")];
     let reply = (kind, Bytes::from(json));
+    let queries = Arc::new(queries(&document));
     router
         .route("/openapi.json", get(move || async { reply }))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         .with_state(service)
+        .layer(middleware::from_fn_with_state(queries, refuse_unknown))
         .layer(middleware::from_fn(in_time))
 }
 
@@ -395,7 +397,7 @@ async fn switch(
 
 /// Has a rule forward, or nothing while it stays configured.
 #[utoipa::path(put, path = "/v1/rules/{name}/enabled", tag = "rules", request_body = Enabled,
-    params(("name" = String, Path, description = "Name of the rule"), MessageHeader),
+    params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader, MessageHeader, ConfirmOptions),
     responses((status = 200, body = Change), (status = 404, body = ErrorReply),
         (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 async fn set_enabled(

@@ -28,10 +28,7 @@ pub(super) fn of_stats(parameters: Pairs) -> Reply<Option<StatsQuery>> {
             "offset" => query.offset = number(name, &value)?,
             "limit" => query.limit = Some(number(name, &value)?),
             "rules" => query.rules = names(&value)?,
-            _ => {
-                let supported = "filter, label, state, order, around, offset, limit, rules";
-                return Err(unknown(name, supported));
-            }
+            _ => {}
         }
         Ok(())
     })?;
@@ -46,7 +43,7 @@ pub(super) fn of_rules(parameters: Pairs) -> Reply<Option<RulesQuery>> {
             "label" => add_label(&mut query.labels, value)?,
             "offset" => query.offset = number(name, &value)?,
             "limit" => query.limit = Some(number(name, &value)?),
-            _ => return Err(unknown(name, "label, offset, limit")),
+            _ => {}
         }
         Ok(())
     })?;
@@ -106,9 +103,4 @@ fn one_of<T: Copy, const N: usize>(name: &str, value: &str, choices: [(&str, T);
         let words = choices.map(|(word, _)| word).join(", ");
         ApiError::new(Code::Usage, format!("{name}={value}: one of {words}"))
     })
-}
-
-fn unknown(name: &str, supported: &str) -> ApiError {
-    let message = format!("no parameter {name:?}; there are {supported}");
-    ApiError::new(Code::Usage, message)
 }
