@@ -13,6 +13,8 @@ pub(crate) struct Author {
     pub(crate) is_elsewhere: bool,
     /// The reason they give.
     pub(crate) message: Option<String>,
+    /// The generation of the rules that they ask to change, if they insist on it.
+    pub(crate) generation: Option<u64>,
     /// How long the change waits to be confirmed.
     pub(crate) confirm: Option<Duration>,
     /// Whether it is to be written into the configuration.

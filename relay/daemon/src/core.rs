@@ -210,25 +210,12 @@ impl Core {
         check("memberships", &memberships, most, "--max-memberships")
     }
 
-    /// Refuses a change for rules of another generation.
-    pub(crate) fn insist(&self, generation: Option<u64>) -> Result<(), Refused> {
-        let running = self.generation;
-        match generation.filter(|asked| *asked != running) {
-            None => Ok(()),
-            Some(asked) => Err(Refused::Conflict {
-                running,
-                asked,
-                who: "somebody".to_owned(),
-            }),
-        }
-    }
-
     fn resolve_unbounded(&self, request: &Request) -> Result<Config, Refused> {
         let generation = match request {
             Request::Change(transaction) => transaction.generation,
             Request::Replace(list) => list.generation,
         };
-        self.insist(generation)?;
+        Refused::insist(self.generation, generation)?;
         match request {
             Request::Replace(list) => {
                 fleet::check_without_share(&list.rules)?;

@@ -184,6 +184,7 @@ impl Supervisor {
         if let Order::Change(_) | Order::Reload | Order::Save = order {
             self.refuse_while_waiting()?;
         }
+        self.insist(author.generation)?;
         Ok(match order {
             Order::Change(request) => {
                 let mut change = self.change(&request, author).await?;
@@ -197,13 +198,7 @@ impl Supervisor {
             Order::Reload => self.reload(author).await?,
             Order::Save => self.save_all(author)?,
             Order::Confirm => self.confirm(author).await?,
-            Order::Undo {
-                generation,
-                dry_run,
-            } => {
-                self.insist(generation)?;
-                self.undo(author, dry_run).await?
-            }
+            Order::Undo { dry_run } => self.undo(author, dry_run).await?,
             Order::Fleet(rules) => self.change_fleet(rules, author).await?,
             Order::Routes(asked) => {
                 let table =

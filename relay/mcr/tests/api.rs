@@ -88,12 +88,28 @@ fn a_change_made_for_another_generation_is_refused_whichever_way_it_says_so() {
     let more = json!({"rules": [rule("b", 2)]});
     let swap = json!({"add": [rule("b", 2)], "remove": ["a"]});
     let insisting = json!({"generation": generation, "rules": []});
+    let disable = json!({"enabled": false});
+    let withdraw = json!({"acknowledged": false});
+    let input = json!({"input": "239.1.2.1%veth1:5001"});
+    let last = json!({});
     for (method, path, tag, body) in [
         ("POST", "/v1/rules", Some(stale.as_str()), Some(&more)),
         ("POST", "/v1/transaction", Some(&stale), Some(&swap)),
         ("PUT", "/v1/rules", Some(&stale), Some(&more)),
         ("PUT", "/v1/rules", None, Some(&insisting)),
         ("DELETE", "/v1/rules/a", Some(&stale), None),
+        ("PUT", "/v1/rules/a/enabled", Some(&stale), Some(&disable)),
+        (
+            "PUT",
+            "/v1/rules/a/acknowledged",
+            Some(&stale),
+            Some(&withdraw),
+        ),
+        ("PUT", "/v1/rules/a/active", Some(&stale), Some(&input)),
+        ("POST", "/v1/reload", Some(&stale), None),
+        ("POST", "/v1/rollback", Some(&stale), Some(&last)),
+        ("POST", "/v1/save", Some(&stale), None),
+        ("POST", "/v1/confirm", Some(&stale), None),
     ] {
         let refused = bed.curl(method, path, tag, body);
         let code = &refused.body["code"];
@@ -101,6 +117,12 @@ fn a_change_made_for_another_generation_is_refused_whichever_way_it_says_so() {
             (refused.status, code),
             (409, &json!("conflict")),
             "{method} {path}"
+        );
+        assert!(
+            refused.body["message"]
+                .as_str()
+                .unwrap()
+                .contains("of generation")
         );
         assert_eq!(bed.names(), ["cam1", "a"], "{method} {path}");
     }

@@ -34,45 +34,6 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The generation of the rules that a client requires with `If-Match: "7"`; `None` for `*` or no header.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct IfMatch(Option<u64>);
-
-impl IfMatch {
-    /// Combines it with the generation in the body; an error if they differ.
-    pub(super) fn and(self, body: Option<u64>) -> Result<Option<u64>, ApiError> {
-        match (self.0, body) {
-            (Some(header), Some(body)) if header != body => {
-                let message = format!("If-Match says generation {header}, the body {body}");
-                Err(ApiError::new(Code::Conflict, message))
-            }
-            (header, body) => Ok(header.or(body)),
-        }
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for IfMatch {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        let Some(value) = parts.headers.get(header::IF_MATCH) else {
-            return Ok(Self(None));
-        };
-        let text = value.to_str().unwrap_or_default().trim();
-        if text == "*" {
-            return Ok(Self(None));
-        }
-        let quoted = text
-            .strip_prefix('"')
-            .and_then(|text| text.strip_suffix('"'));
-        let generation = quoted.unwrap_or(text).parse().map_err(|_| {
-            let message = "If-Match: give the ETag of /v1/rules, as in \"7\", or *";
-            ApiError::new(Code::Usage, message)
-        })?;
-        Ok(Self(Some(generation)))
-    }
-}
-
 /// The name of a rule in the path of a request.
 #[derive(Debug)]
 pub(super) struct Name(pub(super) String);

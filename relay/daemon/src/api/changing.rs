@@ -7,8 +7,8 @@ use std::time::Duration;
 use api::reply::{By, Change, Via};
 use api::request::{MESSAGE_HEADER, MESSAGE_MAX, Transaction};
 use axum::extract::FromRequestParts;
-use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
 use compile::table::Table;
 use config::Role;
 use rules::net::Ifindex;
@@ -24,7 +24,7 @@ use super::connections::Connection;
 use super::remote::admission::Caller;
 use super::service::Service;
 use crate::author::Author;
-use crate::core::Request as ChangeRequest;
+use crate::core::{Refused, Request as ChangeRequest};
 use crate::supervisor::command::{Order, RoutesAsked};
 
 /// How much earlier a change's own deadline is, whose error can say more about the outcome.
@@ -34,7 +34,7 @@ const CHANGE_HEADSTART: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline(pub(super) Instant);
 
-/// The author, reason and deadline of a change.
+/// The author, reason and deadline of a change, and the generation of the rules that it is for.
 #[derive(Clone)]
 pub(super) struct Changing {
     pub(super) service: Arc<Service>,
@@ -45,6 +45,12 @@ pub(super) struct Changing {
 impl Changing {
     pub(super) async fn change(self, order: Order) -> Reply<Change> {
         self.service.change(order, self.author, self.deadline).await
+    }
+
+    /// Refuses what the supervisor is not asked for if the rules are of another generation.
+    pub(super) fn insist(&self) -> Reply<()> {
+        let running = self.service.view().generation;
+        Ok(Refused::insist(running, self.author.generation)?)
     }
 
     /// What the dataplane executes for a group or address on an interface.
@@ -90,6 +96,7 @@ impl FromRequestParts<Arc<Service>> for Changing {
                 },
                 is_elsewhere: caller.is_some(),
                 message: message(&parts.headers)?,
+                generation: if_match(&parts.headers)?,
                 confirm: query.confirm,
                 save: query.save,
                 ..Author::default()
@@ -135,6 +142,24 @@ fn message(headers: &HeaderMap) -> Reply<Option<String>> {
     }
 }
 
+/// The generation that a client requires with `If-Match: "7"`; `None` for `*` or no header.
+fn if_match(headers: &HeaderMap) -> Reply<Option<u64>> {
+    let Some(value) = headers.get(header::IF_MATCH) else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default().trim();
+    if text == "*" {
+        return Ok(None);
+    }
+    let quoted = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    quoted.unwrap_or(text).parse().map(Some).map_err(|_| {
+        let message = "If-Match: give the ETag of /v1/rules, as in \"7\", or *";
+        ApiError::new(Code::Usage, message)
+    })
+}
+
 /// Passes a change to the supervisor.
 pub(super) async fn change(changing: Changing, order: Order) -> Reply<Tagged<Change>> {
     let change = changing.change(order).await?;
@@ -151,7 +176,7 @@ pub(super) async fn transact(
 /// How `If-Match` stands in the document.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "only described here; the extractor reads it")]
+#[expect(dead_code, reason = "only described here; if_match reads it")]
 pub(super) struct IfMatchHeader {
     /// The ETag of `/v1/rules` that the change was made for, or `*`: where the rules are of another
     /// generation by now, the change is refused as `conflict`.

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::api_error::{ApiError, Code, Reply};
-use super::body::{Body, IfMatch, Name, Parameters, Tagged, spawn_blocking};
+use super::body::{Body, Name, Parameters, Tagged, spawn_blocking};
 use super::changing::{
     Changing, ConfirmOptions, IfMatchHeader, MessageHeader, ReplaceOptions, change,
 };
@@ -67,7 +67,7 @@ pub(super) async fn generations(
 }
 
 /// Has the change stay that undoes itself otherwise: its author or root does that.
-#[utoipa::path(post, path = "/v1/confirm", tag = "rules", params(MessageHeader),
+#[utoipa::path(post, path = "/v1/confirm", tag = "rules", params(IfMatchHeader, MessageHeader),
     responses((status = 200, body = Change), (status = 409, body = ErrorReply)))]
 pub(super) async fn confirm(changing: Changing) -> Reply<Tagged<Change>> {
     change(changing, Order::Confirm).await
@@ -82,20 +82,13 @@ pub(super) async fn confirm(changing: Changing) -> Reply<Tagged<Change>> {
 pub(super) async fn rollback(
     mut changing: Changing,
     Parameters(options): Parameters<ReplaceOptions>,
-    if_match: IfMatch,
     Body(rollback): Body<Rollback>,
 ) -> Reply<Tagged<Change>> {
-    let generation = if_match.and(None)?;
+    let dry_run = options.dry_run;
     if rollback.generation.is_none() && changing.service.is_waiting() {
-        let dry_run = options.dry_run;
-        let undo = Order::Undo {
-            generation,
-            dry_run,
-        };
-        return change(changing, undo).await;
+        return change(changing, Order::Undo { dry_run }).await;
     }
-    let (mut list, warnings) = changing.service.earlier(rollback).await?;
-    list.generation = generation.or(list.generation);
+    let (list, warnings) = changing.service.earlier(rollback).await?;
     changing.author.goes_back = true;
     let order = options.order(ChangeRequest::Replace(Box::new(list)));
     let Tagged(generation, mut changed) = change(changing, order).await?;
@@ -155,7 +148,7 @@ pub(super) async fn unsaved(State(service): State<Arc<Service>>) -> Reply<Json<C
 }
 
 /// Writes all that runs into the configuration, whose comments and order stay, where the daemon may.
-#[utoipa::path(post, path = "/v1/save", tag = "rules", params(MessageHeader),
+#[utoipa::path(post, path = "/v1/save", tag = "rules", params(IfMatchHeader, MessageHeader),
     responses((status = 200, body = Change), (status = 409, body = ErrorReply)))]
 pub(super) async fn save(changing: Changing) -> Reply<Tagged<Change>> {
     change(changing, Order::Save).await

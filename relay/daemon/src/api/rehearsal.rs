@@ -23,13 +23,13 @@ use rules::ruleset::{Policy, RuleSet};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
-use super::api_error::Reply;
+use super::api_error::{ApiError, Reply};
 use super::connections::Connection;
 use super::remote::peer::Peer;
 use super::routes;
 use super::server::serve_connection;
 use super::service::Service;
-use crate::core::Core;
+use crate::core::{Core, Refused};
 use crate::dataplane_thread::Unthreaded;
 use crate::memberships::Joined;
 use crate::states;
@@ -158,9 +158,15 @@ impl Rehearsal {
     /// Executes the API's pending orders to the supervisor and the dataplane; returns whether there were any.
     fn serve_waiting(&mut self) -> bool {
         let mut any = self.dataplane.run_waiting();
-        while let Ok(Command { order, reply, .. }) = self.commands.try_recv() {
+        while let Ok(command) = self.commands.try_recv() {
+            let insisted = Refused::insist(self.core.generation(), command.author.generation);
+            let done = insisted.map_err(ApiError::from);
             // The requester may have disconnected.
-            drop(reply.send(self.execute(order)));
+            drop(
+                command
+                    .reply
+                    .send(done.and_then(|()| self.execute(command.order))),
+            );
             any = true;
         }
         any

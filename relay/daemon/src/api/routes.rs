@@ -28,7 +28,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::api_error::{self, ApiError, Code, Reply};
-use super::body::{Body, IfMatch, Name, Parameters, Tagged, etag, refuse_unknown};
+use super::body::{Body, Name, Parameters, Tagged, etag, refuse_unknown};
 use super::changing::{
     Changing, ConfirmOptions, Deadline, IfMatchHeader, MessageHeader, ReplaceOptions, change,
     transact,
@@ -324,13 +324,8 @@ struct Rules {
 #[utoipa::path(post, path = "/v1/rules", tag = "rules", params(IfMatchHeader, MessageHeader, ConfirmOptions), request_body = Rules,
     responses((status = 200, body = Change), (status = 409, body = ErrorReply),
         (status = 422, body = ErrorReply)))]
-async fn add(
-    changing: Changing,
-    if_match: IfMatch,
-    Body(Rules { rules }): Body<Rules>,
-) -> Reply<Tagged<Change>> {
+async fn add(changing: Changing, Body(Rules { rules }): Body<Rules>) -> Reply<Tagged<Change>> {
     let transaction = Transaction {
-        generation: if_match.and(None)?,
         add: rules,
         ..Transaction::default()
     };
@@ -345,10 +340,8 @@ async fn add(
 async fn replace(
     changing: Changing,
     Parameters(options): Parameters<ReplaceOptions>,
-    if_match: IfMatch,
-    Body(mut rules): Body<RuleList>,
+    Body(rules): Body<RuleList>,
 ) -> Reply<Tagged<Change>> {
-    rules.generation = if_match.and(rules.generation)?;
     let request = ChangeRequest::Replace(Box::new(rules));
     change(changing, options.order(request)).await
 }
@@ -358,9 +351,8 @@ async fn replace(
     params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader, MessageHeader, ConfirmOptions),
     responses((status = 200, body = Change), (status = 404, body = ErrorReply),
         (status = 409, body = ErrorReply)))]
-async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Reply<Tagged<Change>> {
+async fn remove(changing: Changing, Name(name): Name) -> Reply<Tagged<Change>> {
     let transaction = Transaction {
-        generation: if_match.and(None)?,
         remove: vec![name],
         ..Transaction::default()
     };
@@ -375,24 +367,23 @@ async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Repl
 async fn transaction(
     changing: Changing,
     Parameters(options): Parameters<ReplaceOptions>,
-    if_match: IfMatch,
-    Body(mut transaction): Body<Transaction>,
+    Body(transaction): Body<Transaction>,
 ) -> Reply<Tagged<Change>> {
-    transaction.generation = if_match.and(transaction.generation)?;
     change(changing, options.order(ChangeRequest::Change(transaction))).await
 }
 
 /// Has another input of a rule relayed, of those that stand by for each other.
 #[utoipa::path(put, path = "/v1/rules/{name}/active", tag = "rules", request_body = ActiveInput,
-    params(("name" = String, Path, description = "Name of the rule")),
+    params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader),
     responses((status = 200, body = ActiveInput), (status = 404, body = ErrorReply),
-        (status = 422, body = ErrorReply)))]
+        (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
 async fn switch(
-    State(service): State<Arc<Service>>,
+    changing: Changing,
     Name(name): Name,
     Body(active): Body<ActiveInput>,
 ) -> Reply<Json<ActiveInput>> {
-    service.switch(&name, active).await.map(Json)
+    changing.insist()?;
+    changing.service.switch(&name, active).await.map(Json)
 }
 
 /// Has a rule forward, or nothing while it stays configured.
@@ -425,7 +416,7 @@ async fn set_enabled(
 }
 
 /// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.
-#[utoipa::path(post, path = "/v1/reload", tag = "rules", params(MessageHeader, ConfirmOptions),
+#[utoipa::path(post, path = "/v1/reload", tag = "rules", params(IfMatchHeader, MessageHeader, ConfirmOptions),
     responses((status = 200, body = Change), (status = 409, body = ErrorReply),
         (status = 422, body = ErrorReply)))]
 async fn reload(mut changing: Changing) -> Reply<Json<Change>> {

@@ -83,6 +83,20 @@ pub(crate) enum Refused {
     Unavailable(String),
 }
 
+impl Refused {
+    /// Refuses a request for rules of another generation than the running ones.
+    pub(crate) fn insist(running: u64, asked: Option<u64>) -> Result<(), Self> {
+        match asked.filter(|asked| *asked != running) {
+            None => Ok(()),
+            Some(asked) => Err(Self::Conflict {
+                running,
+                asked,
+                who: "somebody".to_owned(),
+            }),
+        }
+    }
+}
+
 impl From<Problems> for Refused {
     fn from(problems: Problems) -> Self {
         Self::Rules(problems.into())

@@ -66,10 +66,9 @@ impl Supervisor {
             .map_err(|refused| self.name_author(refused))
     }
 
-    /// Refuses a change for rules of another generation.
+    /// Refuses an order for rules of another generation.
     pub(super) fn insist(&self, generation: Option<u64>) -> Result<(), Refused> {
-        self.core
-            .insist(generation)
+        Refused::insist(self.core.generation(), generation)
             .map_err(|refused| self.name_author(refused))
     }
 

@@ -69,9 +69,8 @@ pub(crate) enum Order {
     Save,
     /// Confirm the waiting change.
     Confirm,
-    /// Undo the waiting change, or only report what that would change; of this generation, if given.
+    /// Undo the waiting change, or only report what that would change.
     Undo {
-        generation: Option<u64>,
         dry_run: bool,
     },
     /// Make these the rules of the fleet.
