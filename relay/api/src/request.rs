@@ -115,6 +115,18 @@ pub struct Enabled {
     pub enabled: bool,
 }
 
+/// Whether rules forward, all of them or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EnabledRules {
+    /// Names of the rules.
+    #[serde(deserialize_with = "not_too_many")]
+    #[schema(max_items = 131_072)]
+    pub rules: Vec<String>,
+    /// Where they do not, they stay configured and join nothing.
+    pub enabled: bool,
+}
+
 /// The rules that a fleet is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -10,6 +10,7 @@ mod changing;
 mod connections;
 mod document;
 mod earlier;
+mod enabled;
 mod event_stream;
 mod explain;
 mod fleet;

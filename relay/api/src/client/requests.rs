@@ -79,11 +79,11 @@ macro_rules! for_each_request {
             /// As every request; `not_found` if there is no such interface.
             explain(packet: &$crate::request::PacketAsked) -> $crate::reply::Explanation = POST "/v1/explain", packet;
 
-            /// Enables or disables a rule.
+            /// Enables or disables rules, all of them or none.
             ///
             /// # Errors
-            /// As every request; `not_found` if there is none of that name.
-            set_enabled(name: &str, enabled: &$crate::request::Enabled) -> $crate::reply::Change = PUT format!("/v1/rules/{}/enabled", escaped(name)), enabled;
+            /// As every request; `not_found` if there is none of a name.
+            set_enabled(asked: &$crate::request::EnabledRules) -> $crate::reply::Change = PUT "/v1/enabled", asked;
 
             /// Acknowledges a rule's trouble, or withdraws the acknowledgement.
             ///

@@ -9,7 +9,7 @@ use api::reply::{
     ApiClientStatus, Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log,
     NotifyTested, RulePart, Stats, Status, Via,
 };
-use api::request::{ActiveInput, Enabled, RuleList, Transaction};
+use api::request::{ActiveInput, RuleList, Transaction};
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
@@ -41,7 +41,8 @@ use super::remote::sign_in;
 use super::response_cache::{Requester, Subject, text};
 use super::service::Service;
 use super::{
-    acknowledged, capture, earlier, event_stream, explain, fleet, history, selection, web, writing,
+    acknowledged, capture, earlier, enabled, event_stream, explain, fleet, history, selection, web,
+    writing,
 };
 use crate::core::Request as ChangeRequest;
 use crate::supervisor::command::Order;
@@ -119,7 +120,8 @@ fn changing() -> Routes {
         .routes(routes!(fleet::record));
     let operating = OpenApiRouter::new()
         .routes(routes!(switch))
-        .routes(routes!(set_enabled))
+        .routes(routes!(enabled::set_one))
+        .routes(routes!(enabled::set_all))
         .merge(capture::routes())
         .routes(routes!(acknowledged::acknowledge))
         .routes(routes!(earlier::confirm))
@@ -384,35 +386,6 @@ async fn switch(
 ) -> Reply<Json<ActiveInput>> {
     changing.insist()?;
     changing.service.switch(&name, active).await.map(Json)
-}
-
-/// Has a rule forward, or nothing while it stays configured.
-#[utoipa::path(put, path = "/v1/rules/{name}/enabled", tag = "rules", request_body = Enabled,
-    params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader, MessageHeader, ConfirmOptions),
-    responses((status = 200, body = Change), (status = 404, body = ErrorReply),
-        (status = 409, body = ErrorReply), (status = 422, body = ErrorReply)))]
-async fn set_enabled(
-    changing: Changing,
-    Name(name): Name,
-    Body(Enabled { enabled }): Body<Enabled>,
-) -> Reply<Tagged<Change>> {
-    loop {
-        let (generation, before) = changing.service.rule_of(&name)?;
-        let mut rule = before.clone();
-        rule.enabled = Some(false).filter(|_| !enabled);
-        let differs = rule != before;
-        let transaction = Transaction {
-            generation: Some(generation),
-            remove: Some(name.clone()).filter(|_| differs).into_iter().collect(),
-            add: Some(rule).filter(|_| differs).into_iter().collect(),
-            ..Transaction::default()
-        };
-        match transact(changing.clone(), transaction).await {
-            // Another client changed the rules meanwhile.
-            Err(_) if changing.service.view().generation != generation => {}
-            outcome => return outcome,
-        }
-    }
 }
 
 /// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.

@@ -1,6 +1,6 @@
 //! `mcr enable` and `mcr disable`: whether rules that stay configured forward.
 
-use api::request::Enabled;
+use api::request::EnabledRules;
 
 use crate::completion;
 use crate::failure::Failure;
@@ -55,16 +55,8 @@ fn set(
     global: &Global,
 ) -> Result<(), Failure> {
     let (control, saving) = terms.open(global)?;
-    let change = match names {
-        [name] if control.other_host().is_some() => {
-            control.set_enabled(name, &Enabled { enabled })?
-        }
-        // All of them or none, which needs the role `change`.
-        names => control.edit(names, |rule| {
-            rule.enabled = Some(false).filter(|_| !enabled);
-            Ok(())
-        })?,
-    };
+    let rules = names.to_vec();
+    let change = control.set_enabled(&EnabledRules { rules, enabled })?;
     super::print_change(command, &change, global)?;
     terms.finish_rules((control, saving), &change, names)
 }

@@ -54,6 +54,26 @@ fn a_relay_is_steered_from_another_host() {
     bed.mcr("operate", &["disable", "cam1"]);
     assert!(bed.mcr("view", &["export"]).contains("enabled = false"));
     bed.mcr("operate", &["enable", "cam1"]);
+    let spare = [
+        "add",
+        "239.1.1.7%veth1:5007",
+        "239.10.1.7%veth2:6007",
+        "--name",
+        "cam7",
+    ];
+    bed.mcr("change", &spare);
+    bed.refuses("operate", &["disable", "cam1", "cam8"], 3, "cam8");
+    assert!(!bed.mcr("view", &["export"]).contains("enabled = false"));
+    bed.mcr("operate", &["disable", "cam1", "cam7", "cam1"]);
+    assert_eq!(
+        bed.mcr("view", &["export"])
+            .matches("enabled = false")
+            .count(),
+        2
+    );
+    bed.mcr("operate", &["enable", "cam7", "cam1"]);
+    assert!(!bed.mcr("view", &["export"]).contains("enabled = false"));
+    bed.mcr("change", &["remove", "cam7"]);
     bed.refuses("operate", &["remove", "cam1"], 77, "operate");
     bed.mcr("ci", &["reload"]);
     // The remote daemon saves, if the role permits it.

@@ -120,12 +120,7 @@ export class Actions {
       const { generation, rules } = await this.#read(names);
       return review(title, transaction(generation, rules.map((rule) => ({ ...rule, enabled })), names));
     }
-    let done = true;
-    for (const name of names) {
-      const plan = { method: "PUT", path: `/v1/rules/${encodeURIComponent(name)}/enabled`, body: () => ({ enabled }), terms: names.length === 1 };
-      done &&= await review(`${enabled ? "Enable" : "Disable"} ${name}`, plan);
-    }
-    return done;
+    return review(title, { method: "PUT", path: "/v1/enabled", body: () => ({ rules: names, enabled }), terms: true });
   }
 
   async #remove() {
