@@ -295,6 +295,17 @@ fn what_no_longer_fits_comes_back_down_and_a_join_that_ended_stays_ended() {
     );
     bed.send(10);
     bed.daemon.settled("cam1", 10).unwrap();
+    // What differs by that join alone is nothing to go back to.
+    bed.daemon.mcr(&["remove", "cam1"]).unwrap();
+    bed.daemon
+        .mcr(&["join", "239.7.7.8%veth1", "--duration", "1"])
+        .unwrap();
+    wait::until("that join is over, too", || {
+        bed.json(&["status", "--json"])["joins"] == json!([])
+    })
+    .unwrap();
+    bed.daemon.mcr(&["rollback", "--last", "--yes"]).unwrap();
+    assert!(bed.daemon.rule("cam1").is_ok());
 }
 
 /// Interfaces are renamed meanwhile, and the file is that of an older version, which recorded less

@@ -88,7 +88,8 @@ pub(super) async fn rollback(
     if rollback.generation.is_none() && changing.service.is_waiting() {
         return change(changing, Order::Undo { dry_run }).await;
     }
-    let (list, warnings) = changing.service.earlier(rollback).await?;
+    let is_elsewhere = changing.author.is_elsewhere;
+    let (list, warnings) = changing.service.earlier(rollback, is_elsewhere).await?;
     changing.author.goes_back = true;
     let order = options.order(ChangeRequest::Replace(Box::new(list)));
     let Tagged(generation, mut changed) = change(changing, order).await?;
@@ -175,9 +176,13 @@ impl Service {
     }
 
     /// The earlier rules and settings that a rollback asks for, and warnings about what they leave out.
-    pub(super) async fn earlier(&self, rollback: Rollback) -> Reply<(RuleList, Vec<String>)> {
+    pub(super) async fn earlier(
+        &self,
+        rollback: Rollback,
+        is_elsewhere: bool,
+    ) -> Reply<(RuleList, Vec<String>)> {
         let (view, generations) = (self.view(), self.generations.clone());
-        spawn_blocking(move || earlier(&view, &generations, &rollback)).await?
+        spawn_blocking(move || earlier(&view, &generations, &rollback, is_elsewhere)).await?
     }
 
     /// The path of the log of changes.
@@ -209,19 +214,31 @@ fn load(generations: &Generations, number: u64) -> Reply<Config> {
         })
 }
 
-/// The earlier rules and settings to replace the running ones with, and warnings.
+/// The earlier rules and settings to replace the running ones with, and warnings. Who is elsewhere goes
+/// back to no settings that only files of this host may change.
 fn earlier(
     view: &View,
     generations: &Generations,
     rollback: &Rollback,
+    is_elsewhere: bool,
 ) -> Reply<(RuleList, Vec<String>)> {
     let running = local(&view.rules);
-    let (number, config) = match rollback.generation {
-        Some(number) => (number, load(generations, number)?),
+    let as_possible = |mut then: Config| {
+        if is_elsewhere {
+            then.settings.retain_local(&view.settings);
+        }
+        let join = joins::remaining(&then.settings.join);
+        let ended = join.map(|join| std::mem::replace(&mut then.settings.join, join));
+        (then, ended.unwrap_or_default())
+    };
+    let (number, (config, joined)) = match rollback.generation {
+        Some(number) => (number, as_possible(load(generations, number)?)),
         None => {
-            let mut loaded = stored(generations)
-                .filter_map(|number| Some((number, generations.load(number).ok()?)));
-            let differs = |(_, then): &(u64, Config)| {
+            let mut loaded = stored(generations).filter_map(|number| {
+                let then = generations.load(number).ok()?;
+                Some((number, as_possible(then)))
+            });
+            let differs = |(_, (then, _)): &(u64, (Config, _))| {
                 let then = (&then.rules, &then.settings);
                 compare((&running, &view.settings), then).differs()
             };
@@ -233,14 +250,10 @@ fn earlier(
             })?
         }
     };
-    let mut settings = config.settings;
-    let mut warnings = Vec::new();
-    if let Some(join) = joins::remaining(&settings.join) {
-        let ended = settings.join.iter().filter(|then| !join.contains(then));
-        let warning = |join| format!("join {join}: its time is over; it is left alone");
-        warnings.extend(ended.map(warning));
-        settings.join = join;
-    }
+    let settings = config.settings;
+    let ended = joined.iter().filter(|then| !settings.join.contains(then));
+    let warning = |join| format!("join {join}: its time is over; it is left alone");
+    let mut warnings: Vec<String> = ended.map(warning).collect();
     if running.len() != view.rules.len() {
         let rules = things((view.rules.len() - running.len()) as u64, "rule");
         warnings.push(format!(

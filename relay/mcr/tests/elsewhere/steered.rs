@@ -178,6 +178,18 @@ fn what_files_of_the_host_say_stays_whoever_goes_back() {
     bed.daemon.mcr(&["apply", plain]).unwrap();
     bed.mcr("ci", &["rollback", &with_webhook, "--yes"]);
     assert!(!export().contains("webhook"), "{}", export());
+    // What differs in that alone is nothing to go back to from there.
+    bed.daemon.mcr(&["remove", "cam1"]).unwrap();
+    fs::write(posting, export() + "\n" + webhook).unwrap();
+    bed.daemon.mcr(&["apply", posting]).unwrap();
+    bed.mcr("ci", &["rollback", "--last", "--yes"]);
+    assert!(
+        export().contains("cam1") && export().contains("webhook"),
+        "{}",
+        export()
+    );
+    bed.daemon.mcr(&["apply", plain]).unwrap();
+    fs::write(posting, export() + "\n" + webhook).unwrap();
     // Nor by undoing a change before it is confirmed.
     let waits = ["apply", posting, "--confirm", "60s", "--yes"];
     bed.daemon.mcr(&waits).unwrap();
