@@ -18,11 +18,12 @@ mod settings;
 mod tunnel;
 mod written;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rules::document::RuleDocument;
 use rules::problem::{Part, Problem, What};
 use rules::ruleset::{Policy, RuleSet, is_link_local};
+use rules::setting::differences;
 use serde::Serialize;
 
 pub use api::{ApiClient, ApiClients, ApiSettings, Role, TlsVersion, moment_text};
@@ -75,6 +76,33 @@ impl Config {
             settings,
             ..Self::default()
         }
+    }
+
+    /// What only files configure, without rules and settings.
+    #[must_use]
+    pub fn own(&self) -> Self {
+        Self {
+            api: self.api.clone(),
+            targets: self.targets.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// What differs from `before` in what only files configure. It is never disclosed, so only the keys are
+    /// named.
+    #[must_use]
+    pub fn own_changes_since(&self, before: &Self) -> Vec<String> {
+        let differences = differences(&self.api, &before.api).into_iter();
+        let mut keys: BTreeSet<String> = differences
+            .map(|difference| format!("api {}", difference.key))
+            .collect();
+        if self.api.client != before.api.client {
+            keys.insert("api client".to_owned());
+        }
+        if self.targets != before.targets {
+            keys.insert("notify target".to_owned());
+        }
+        keys.iter().map(|key| format!("{key}: changed")).collect()
     }
 
     /// Merges the files. Rules follow in the order of the files.

@@ -219,6 +219,15 @@ impl Supervisor {
         }
     }
 
+    /// Notes the configuration as read; of what only files configure, what was applied last stays.
+    pub(super) fn note_configured(&mut self, read: Config) {
+        self.configured = Config {
+            rules: read.rules,
+            settings: read.settings,
+            ..self.configured.own()
+        };
+    }
+
     /// Applies the settings that only files of this host may change, and that are not published.
     pub(crate) fn follow_own_files(&self) {
         let Config { api, targets, .. } = &self.configured;
@@ -241,7 +250,8 @@ impl Supervisor {
             config_files::read_again(self.options.config.as_deref(), self.core.own_policy());
         let outcome = match config {
             Ok(config) => {
-                self.configured = config.clone();
+                let own = config.own();
+                self.note_configured(config.clone());
                 let awaiting = self.awaiting_restart(&config.settings);
                 for awaiting in &awaiting {
                     tracing::warn!("{awaiting}");
@@ -250,10 +260,8 @@ impl Supervisor {
                     Ok(config) => self.change_to(config, author).await,
                     Err(refused) => Err(refused),
                 };
-                if outcome.is_ok() {
-                    self.follow_own_files();
-                }
                 outcome
+                    .and_then(|change| self.change_own(own, change, author))
                     .map(|change| with_warnings(change, awaiting))
                     .map_err(ApiError::from)
             }

@@ -17,6 +17,7 @@ mod page_frames;
 mod page_tasks;
 mod properties;
 mod refused;
+mod reloaded;
 mod renewed;
 mod steered;
 mod telling;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::reply::By;
+use config::Config;
 use serde::{Deserialize, Serialize};
 use sys::clock::boottime_ns;
 use sys::whole_file;
@@ -30,6 +31,9 @@ pub(crate) struct Pending {
     pub(crate) deadline_ns: u64,
     /// The rules of this host before it, and the settings.
     pub(crate) before: Running,
+    /// What only files configure as it was before a reload changed it; it is never written down.
+    #[serde(skip)]
+    pub(crate) own_before: Option<Config>,
     /// The digest of the configuration files at that time.
     files: String,
     /// Whether it is undone.
@@ -54,6 +58,7 @@ impl Pending {
             boot: boot(),
             deadline_ns: boottime_ns() + within.as_nanos() as u64,
             before,
+            own_before: None,
             files,
             undone: false,
             undone_now: false,

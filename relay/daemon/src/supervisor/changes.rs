@@ -167,8 +167,8 @@ impl Supervisor {
         } else {
             self.require_written(written.as_ref())
         };
-        if permitted.is_ok() {
-            permitted = block_in_place(|| self.begin_confirmation(author, &step));
+        if permitted.is_ok() && step.change.generation != self.core.generation() {
+            permitted = block_in_place(|| self.begin_confirmation(author, step.change.generation));
         }
         let applied = match permitted {
             Ok(()) => self.join_and_apply(&step, author.goes_back).await,

@@ -14,7 +14,7 @@ use super::Supervisor;
 use crate::api::api_error::{ApiError, Code};
 use crate::author::Author;
 use crate::config_files;
-use crate::core::{Refused, Step, compare, joins, local};
+use crate::core::{Refused, compare, joins, local};
 use crate::state::pending::Pending;
 use crate::state::running::Running;
 
@@ -47,17 +47,16 @@ impl Supervisor {
         })
     }
 
-    /// Stores the current rules before a change that is to be confirmed.
+    /// Stores the current rules before a change to generation `after` that is to be confirmed.
     pub(super) fn begin_confirmation(
         &mut self,
         author: &Author,
-        step: &Step,
+        after: u64,
     ) -> Result<(), Refused> {
-        let (before, after) = (self.core.generation(), step.change.generation);
-        let Some(within) = author.confirm.filter(|_| before != after) else {
+        let Some(within) = author.confirm else {
             return Ok(());
         };
-        let rules = local(self.core.rules());
+        let (before, rules) = (self.core.generation(), local(self.core.rules()));
         let running = Running::new(before, &rules, self.core.settings());
         let files = config_files::digest(self.options.config.as_deref());
         let pending = Pending::new(author, within, (after, running), files);
@@ -68,6 +67,34 @@ impl Supervisor {
         }
         self.unconfirmed = Some(pending);
         Ok(())
+    }
+
+    /// Applies what only files configure, as a reload found it, and adds to its change what that changes. If
+    /// it is to be confirmed, the undo brings back what was before.
+    pub(super) fn change_own(
+        &mut self,
+        own: Config,
+        mut change: Change,
+        author: &Author,
+    ) -> Result<Change, Refused> {
+        let before = self.configured.own();
+        let changes = own.own_changes_since(&before);
+        let is_tried = author.confirm.is_some() && !changes.is_empty();
+        if is_tried && self.waiting().is_none() {
+            block_in_place(|| self.begin_confirmation(author, change.generation))?;
+        }
+        if is_tried && let Some(pending) = &mut self.unconfirmed {
+            pending.own_before = Some(before);
+            self.publish(Vec::new());
+        }
+        self.set_own(own);
+        change.settings.extend(changes);
+        Ok(change)
+    }
+
+    fn set_own(&mut self, own: Config) {
+        (self.configured.api, self.configured.targets) = (own.api, own.targets);
+        self.follow_own_files();
     }
 
     /// Discards the pending confirmation of a change that was not made.
@@ -154,7 +181,7 @@ impl Supervisor {
         // The counters of rules removed by the undo are removed with them.
         self.unconfirmed = None;
         let generation = self.core.generation();
-        let change = match self.change_to(before, &author).await {
+        let mut change = match self.change_to(before, &author).await {
             Ok(change) => change,
             Err(refused) => {
                 self.unconfirmed = Some(pending);
@@ -162,6 +189,12 @@ impl Supervisor {
             }
         };
         self.release_counters().await;
+        if let Some(own) = pending.own_before.take() {
+            change
+                .settings
+                .extend(own.own_changes_since(&self.configured));
+            self.set_own(own);
+        }
         let mut events = Vec::new();
         if change.generation == generation {
             let mut record = self.record(&author, &change);

@@ -43,7 +43,7 @@ impl Supervisor {
         // For a handover: the files contain nothing that this daemon has not read.
         let (named, policy) = (self.options.config.as_deref(), self.core.own_policy());
         if let Ok(configured) = config_files::read_again(named, policy) {
-            self.configured = configured;
+            self.note_configured(configured);
         }
         Ok(())
     }

@@ -62,20 +62,39 @@ impl Door {
         if self.serving.borrow().is_none() {
             return self.unused.clone();
         }
-        if self.listener.as_ref().is_none_or(|(at, _)| *at != listen) {
-            self.listener = None;
-            match listening::listen(listen) {
-                Ok(listener) => self.listener = Some((listen, listener)),
-                Err(error) => {
-                    return Some(format!(
-                        "cannot listen on {listen}: {error}; give another [api] listen"
-                    ));
-                }
-            }
+        if self.listener.as_ref().is_none_or(|(at, _)| *at != listen)
+            && let Err(error) = self.move_to(listen)
+        {
+            let previous = self.listener.as_ref();
+            let stays = previous.map(|(at, _)| format!("; until then {at} stays in use"));
+            let stays = stays.unwrap_or_default();
+            return Some(format!(
+                "cannot listen on {listen}: {error}; give another [api] listen{stays}"
+            ));
         }
         let expired = self.identity().filter(|own| own.expires <= now());
         let trouble = expired.map(|_| "the certificate of [api] has ended; renew it".to_owned());
         self.unused.clone().or(trouble)
+    }
+
+    /// Listens on another address; if that cannot be, the present listener stays.
+    fn move_to(&mut self, listen: SocketAddr) -> io::Result<()> {
+        let mut bound = listening::listen(listen);
+        let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        // One on all addresses is in the way of one on a single address with its port.
+        if bound.as_ref().is_err_and(is_taken)
+            && let Some((present, closed)) =
+                self.listener.take_if(|(at, _)| at.port() == listen.port())
+        {
+            drop(closed);
+            bound = listening::listen(listen);
+            if bound.is_err() {
+                let again = listening::listen(present).ok();
+                self.listener = again.map(|listener| (present, listener));
+            }
+        }
+        self.listener = Some((listen, bound?));
+        Ok(())
     }
 
     /// Reads the files if they or the settings have changed.
@@ -127,4 +146,32 @@ fn load(settings: &ApiSettings) -> Result<Serving, String> {
         is_old: settings.tls == Some(TlsVersion::V12),
     });
     serving.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_present_listener_stays_where_another_cannot_be() {
+        let mut door = Door::default();
+        door.move_to("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (_, listener) = door.listener.take().unwrap();
+        let own = listener.local_addr().unwrap();
+        door.listener = Some((own, listener));
+        let at = |door: &Door| door.listener.as_ref().map(|(at, _)| *at);
+        // No host has an address that is reserved for documentation.
+        assert!(door.move_to("192.0.2.1:9471".parse().unwrap()).is_err());
+        assert_eq!(at(&door), Some(own));
+        TcpStream::connect(own).await.unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let taken = other.local_addr().unwrap();
+        assert!(door.move_to(taken).is_err());
+        assert_eq!(at(&door), Some(own));
+        let all = SocketAddr::new("0.0.0.0".parse().unwrap(), own.port());
+        door.move_to(all).unwrap();
+        door.move_to(own).unwrap();
+        assert_eq!(at(&door), Some(own));
+        TcpStream::connect(own).await.unwrap();
+    }
 }
