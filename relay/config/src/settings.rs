@@ -151,11 +151,21 @@ words! {
 }
 
 impl Settings {
-    /// Replaces what only files of the host may configure by `own`.
-    pub fn retain_local(&mut self, own: &Self) {
+    /// Replaces what only files of the host may configure by `own`; returns a warning for each key that was
+    /// to be something else.
+    pub fn retain_local(&mut self, own: &Self) -> Vec<String> {
+        let asked = Self {
+            daemon: self.daemon.over(&own.daemon),
+            fleet: self.fleet.take().or_else(|| own.fleet.clone()),
+            notify: self.notify.over(&own.notify),
+            ..own.clone()
+        };
         self.daemon = own.daemon.clone();
         self.fleet.clone_from(&own.fleet);
         self.notify = own.notify.clone();
+        let ignored = asked.changes_since(own).into_iter();
+        let stays = "stays as it was; only files of the host itself say it";
+        ignored.map(|what| format!("{what}: {stays}")).collect()
     }
 
     /// Adds the settings of another file.

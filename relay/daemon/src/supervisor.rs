@@ -176,16 +176,17 @@ impl Supervisor {
     }
 
     async fn carry_out(&mut self, mut order: Order, author: &Author) -> Reply<Change> {
+        let mut ignored = Vec::new();
         if let Order::Change(request) | Order::DryRun(request) = &mut order
             && author.is_elsewhere
         {
-            request.retain_local(self.core.settings());
+            ignored = request.retain_local(self.core.settings());
         }
         if let Order::Change(_) | Order::Reload | Order::Save = order {
             self.refuse_while_waiting()?;
         }
         self.insist(author.generation)?;
-        Ok(match order {
+        let done = match order {
             Order::Change(request) => {
                 let mut change = self.change(&request, author).await?;
                 if author.save && author.confirm.is_none() {
@@ -207,7 +208,8 @@ impl Supervisor {
                 let _ = asked.table.send(table);
                 Change::default()
             }
-        })
+        };
+        Ok(with_warnings(done, ignored))
     }
 
     /// A snapshot of the rules' reading, with this host.

@@ -15,13 +15,13 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Keeps the settings that only files of this host may change.
-    pub(crate) fn retain_local(&mut self, own: &Settings) {
-        if let Self::Replace(list) = self
-            && let Some(settings) = &mut list.settings
-        {
-            settings.retain_local(own);
-        }
+    /// Keeps the settings that only files of this host may change; returns warnings of what that ignores.
+    pub(crate) fn retain_local(&mut self, own: &Settings) -> Vec<String> {
+        let settings = match self {
+            Self::Replace(list) => list.settings.as_mut(),
+            Self::Change(_) => None,
+        };
+        settings.map_or_else(Vec::new, |settings| settings.retain_local(own))
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use api::reply::Change;
 use api::request::Rollback;
-use config::Config;
+use config::{ApiSettings, Config};
 
 use crate::completion;
 use crate::configuration::read;
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         generation = Some(shown);
     }
     let (control, saving) = args.terms.open_at(global, generation)?;
-    let change = control.replace_by(config, args.dry_run)?;
+    let change = replace(&control, config, args.dry_run)?;
     let command = if args.dry_run { "diff" } else { "apply" };
     show(command, &change, global)?;
     args.terms
@@ -126,7 +126,7 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure
     let outcome = match &args.file {
         Some(file) => {
             let config = read(file)?;
-            Control::open(global)?.replace_by(config, true)
+            replace(&Control::open(global)?, config, true)
         }
         None if args.saved => Control::open(global)?.unsaved(),
         None => {
@@ -137,6 +137,40 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure
     let change = outcome.map_err(Failure::of_comparison)?;
     show("diff", &change, global)?;
     Ok(ExitCode::from(u8::from(change.differs())))
+}
+
+/// Makes the running rules and settings those of a file, or only reports what that would change; warns of
+/// what the file says that is read of the daemon's own files alone, as far as the daemon's state tells it.
+fn replace(control: &Control, config: Config, dry_run: bool) -> Result<Change, Failure> {
+    let own = config.own();
+    let mut change = control.replace_by(config, dry_run)?;
+    if own == Config::default() {
+        return Ok(change);
+    }
+    let status = control.status()?;
+    let api = status.api.map(|api| (api.listen, api.clients));
+    let asked = own
+        .api
+        .listen
+        .map(|listen| (listen.to_string(), own.api.client.len()));
+    let notified = status
+        .notify
+        .into_iter()
+        .filter(|one| one.name != "webhook");
+    let targets = own.targets.iter().map(|target| target.url.origin());
+    for (table, differs) in [
+        ("[api]", own.api != ApiSettings::default() && asked != api),
+        (
+            "[[notify.target]]",
+            !own.targets.is_empty() && !targets.eq(notified.map(|one| one.to)),
+        ),
+    ] {
+        let warning = format!(
+            "{table}: stays as it is; the daemon reads it of its own files, at its start and at a reload"
+        );
+        change.warnings.extend(differs.then_some(warning));
+    }
+    Ok(change)
 }
 
 /// Shows what was changed, or would be.

@@ -49,6 +49,26 @@ fn a_relay_is_steered_from_another_host() {
     assert_eq!(bed.run("ci", &["diff", file]).status.code(), Some(1));
     bed.mcr("ci", &["apply", file]);
     assert!(bed.mcr("view", &["export"]).contains("6002"));
+    // So is what a daemon reads of its own files alone; what is as it runs is nothing to tell.
+    let own = fs::read_to_string(bed.daemon.config_file()).unwrap();
+    let target = "[[notify.target]]\nurl = \"http://10.0.1.2:9/x\"\n";
+    let other = own.replace("0.0.0.0:9471", "0.0.0.0:9472") + target;
+    for (text, is_told) in [(own, false), (other, true)] {
+        fs::write(&path, text).unwrap();
+        let Finished { stderr, .. } = bed.daemon.client(&["diff", file]).unwrap();
+        for table in ["[api]: stays", "[[notify.target]]: stays"] {
+            assert_eq!(stderr.contains(table), is_told, "{stderr}");
+        }
+    }
+    // What only files of that host say stays, and is told.
+    let foreign = "[daemon]\nwatch = true\n[notify]\nwebhook = \"http://10.0.1.2:9/x\"\n";
+    fs::write(&path, format!("{}\n{foreign}", bed.mcr("ci", &["export"]))).unwrap();
+    for command in [&["diff", file][..], &["apply", file, "--yes"]] {
+        let Finished { stderr, .. } = bed.run("ci", command);
+        for key in ["daemon watch: true", "notify webhook: http://10.0.1.2:9"] {
+            assert!(stderr.contains(key), "{command:?}: {stderr}");
+        }
+    }
     // The role operate may disable a rule, but not change one.
     bed.refuses("view", &["disable", "cam1"], 77, "view");
     bed.mcr("operate", &["disable", "cam1"]);
