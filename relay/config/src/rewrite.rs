@@ -18,6 +18,9 @@ use super::{Config, ConfigError, ConfigErrors, ConfigFile, Settings, StaticJoin,
 const LINE: usize = 80;
 
 /// Writes rules into the files of a configuration: each name with its new rule, or without one to remove
+/// What some editors of Windows begin a file with.
+const MARK: &str = "\u{feff}";
+
 /// it. A rule that no file has is added to the first, the main file. Returns the files whose text
 /// changes.
 ///
@@ -122,7 +125,12 @@ fn written(
         }
     }
     for ((file, document), before) in texts.iter_mut().zip(&documents).zip(files) {
-        file.text = with_line_ends_of(&before.text, document.to_string());
+        let mark = if before.text.starts_with(MARK) {
+            MARK
+        } else {
+            ""
+        };
+        file.text = mark.to_owned() + &with_line_ends_of(&before.text, document.to_string());
     }
     check(&texts, changes, settings)?;
     let pairs = texts.into_iter().zip(files);
@@ -378,8 +386,15 @@ fn inputs(table: &mut dyn TableLike, before: &RuleDocument, wanted: &RuleDocumen
     match wanted.input.as_deref() {
         Some(input) => put(table, "input", input.into()),
         None => {
-            table.remove("input");
-            table.insert("inputs", toml_edit::value(now.iter().collect::<Array>()));
+            let mut list = Value::from(now.iter().collect::<Array>());
+            let key = table.key("input").map(|key| key.leaf_decor().clone());
+            if let Some(Item::Value(input)) = table.remove("input") {
+                *list.decor_mut() = input.decor().clone();
+            }
+            table.insert("inputs", Item::Value(list));
+            if let (Some(mut name), Some(decor)) = (table.key_mut("inputs"), key) {
+                *name.leaf_decor_mut() = decor;
+            }
         }
     }
 }

@@ -270,6 +270,34 @@ fn lists_keep_the_elements_that_stay_and_their_comments() {
 }
 
 #[test]
+#[test]
+fn comments_of_an_input_stay_when_it_becomes_several() {
+    let text = FILE.replace(
+        "input = \"239.1.1.1%eth0:5001\"\n",
+        "# from the roof\ninput = \"239.1.1.1%eth0:5001\"   # in a\n",
+    );
+    let both = r#"inputs = ["239.1.1.1%eth0:5001", "239.1.1.3%eth0:5001"]"#;
+    let second = |rule: &mut RuleDocument| rule.inputs.push("239.1.1.3%eth0:5001".to_owned());
+    assert_eq!(
+        changed(&text, "cam1", second),
+        text.replace("input = \"239.1.1.1%eth0:5001\"", both)
+    );
+    let inline = "version = 1\nrule = [{ name = \"cam1\", outputs = [\"10.9.9.9:1\"], \
+                  input = \"239.1.1.1%eth0:5001\" }]\n";
+    assert_eq!(
+        changed(inline, "cam1", second),
+        inline.replace("input = \"239.1.1.1%eth0:5001\"", both)
+    );
+}
+
+#[test]
+fn a_byte_order_mark_is_preserved() {
+    let file = format!("\u{feff}{FILE}");
+    let limit = |rule: &mut RuleDocument| rule.limit = Some("5pps".to_owned());
+    let changed = changed(&file, "cam1", limit);
+    assert_eq!(changed, file.replace("20000kbit", "5pps"));
+}
+
 fn windows_line_ends_are_preserved() {
     let file = FILE.replace('\n', "\r\n");
     let limit = |rule: &mut RuleDocument| rule.limit = Some("5pps".to_owned());
