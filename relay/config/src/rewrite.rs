@@ -3,11 +3,12 @@
 
 mod array;
 mod settings;
+mod tables;
 
 use std::collections::{BTreeSet, HashSet};
 
 use rules::document::RuleDocument;
-use rules::rule::Rule;
+use rules::rule::{OutputSpec, Rule};
 use rules::ruleset::Policy;
 use toml::{Table as Keys, Value as Wanted};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
@@ -17,10 +18,10 @@ use super::{Config, ConfigError, ConfigErrors, ConfigFile, Settings, StaticJoin,
 /// Length of a line above which a list has a line for each element.
 const LINE: usize = 80;
 
-/// Writes rules into the files of a configuration: each name with its new rule, or without one to remove
 /// What some editors of Windows begin a file with.
 const MARK: &str = "\u{feff}";
 
+/// Writes rules into the files of a configuration: each name with its new rule, or without one to remove
 /// it. A rule that no file has is added to the first, the main file. Returns the files whose text
 /// changes.
 ///
@@ -366,12 +367,20 @@ fn ends(table: &mut dyn TableLike, before: &RuleDocument, wanted: &RuleDocument)
     if (&before.input, &before.inputs) != (&wanted.input, &wanted.inputs) {
         inputs(table, before, wanted);
     }
-    let outputs = |rule: &RuleDocument| rule.outputs.iter().map(ToString::to_string).collect();
-    let (then, now): (Vec<String>, Vec<String>) = (outputs(before), outputs(wanted));
-    if then != now
-        && let Some(array) = table.get_mut("outputs").and_then(Item::as_array_mut)
-    {
-        array::exchange(array, &then, &now, |text| text.as_str().into());
+    let [then, now] = [before, wanted].map(|rule| {
+        let outputs = rule.outputs.iter();
+        outputs
+            .filter_map(|output| output.to_output().ok())
+            .collect::<Vec<OutputSpec>>()
+    });
+    match table.get_mut("outputs") {
+        _ if then == now => {}
+        Some(Item::ArrayOfTables(list)) => tables::exchange(list, &then, &now),
+        outputs => {
+            if let Some(array) = outputs.and_then(Item::as_array_mut) {
+                array::exchange(array, &then, &now, |output| output.to_string().into());
+            }
+        }
     }
 }
 

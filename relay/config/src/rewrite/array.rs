@@ -11,8 +11,7 @@ struct Element {
     comment: String,
 }
 
-/// Changes the list `then` to `now`: elements in both stay as they are written, and an element that replaces
-/// another one keeps its comments.
+/// Changes the list `then` to `now`; an element that replaces another one keeps its comments.
 pub(super) fn exchange<T: PartialEq>(
     array: &mut Array,
     then: &[T],
@@ -20,25 +19,39 @@ pub(super) fn exchange<T: PartialEq>(
     value: impl Fn(&T) -> Value,
 ) {
     change(array, |elements, new| {
-        let pairs = then.iter().zip(elements.drain(..));
-        let mut remaining: Vec<Option<(&T, Element)>> = pairs.map(Some).collect();
-        for (at, wanted) in now.iter().enumerate() {
-            let is_it = |pair: &Option<(&T, Element)>| {
-                pair.as_ref().is_some_and(|(text, _)| *text == wanted)
-            };
-            let same = remaining.iter().position(is_it);
-            let is_replaced = then.len() == now.len() && !now.contains(&then[at]);
-            let previous = same.or_else(|| is_replaced.then_some(at));
-            elements.push(match previous.and_then(|index| remaining[index].take()) {
-                Some((text, element)) if text == wanted => element,
-                Some((_, element)) => Element {
-                    value: value(wanted),
-                    ..element
-                },
-                None => new(value(wanted)),
-            });
-        }
+        let make = |previous: Option<(&T, Element)>, wanted: &T| match previous {
+            Some((_, element)) => Element {
+                value: value(wanted),
+                ..element
+            },
+            None => new(value(wanted)),
+        };
+        *elements = exchanged(elements.drain(..), then, now, make);
     });
+}
+
+/// The elements of the list `now`, from those of `then`: elements in both stay as they are written; the
+/// others are made, each from the one that it replaces, if any.
+pub(super) fn exchanged<T: PartialEq, E>(
+    elements: impl IntoIterator<Item = E>,
+    then: &[T],
+    now: &[T],
+    make: impl Fn(Option<(&T, E)>, &T) -> E,
+) -> Vec<E> {
+    let pairs = then.iter().zip(elements);
+    let mut remaining: Vec<Option<(&T, E)>> = pairs.map(Some).collect();
+    let mut list = Vec::new();
+    for (at, wanted) in now.iter().enumerate() {
+        let is_it = |pair: &Option<(&T, E)>| pair.as_ref().is_some_and(|(then, _)| *then == wanted);
+        let same = remaining.iter().position(is_it);
+        let is_replaced = then.len() == now.len() && !now.contains(&then[at]);
+        let previous = same.or_else(|| is_replaced.then_some(at));
+        list.push(match previous.and_then(|index| remaining[index].take()) {
+            Some((then, element)) if then == wanted => element,
+            previous => make(previous, wanted),
+        });
+    }
+    list
 }
 
 /// Adds an element at the end.

@@ -1,6 +1,7 @@
 //! What is written back, and that nothing else changes.
 
 use proptest::prelude::*;
+use rules::document::OutputDocument;
 
 use super::*;
 
@@ -270,7 +271,6 @@ fn lists_keep_the_elements_that_stay_and_their_comments() {
 }
 
 #[test]
-#[test]
 fn comments_of_an_input_stay_when_it_becomes_several() {
     let text = FILE.replace(
         "input = \"239.1.1.1%eth0:5001\"\n",
@@ -298,6 +298,7 @@ fn a_byte_order_mark_is_preserved() {
     assert_eq!(changed, file.replace("20000kbit", "5pps"));
 }
 
+#[test]
 fn windows_line_ends_are_preserved() {
     let file = FILE.replace('\n', "\r\n");
     let limit = |rule: &mut RuleDocument| rule.limit = Some("5pps".to_owned());
@@ -422,6 +423,59 @@ fn a_rule_is_changed_where_it_stands_and_wrong_files_are_not_written() {
     rewrite(&[file("rule = 1")], &[]).unwrap_err();
 }
 
+const TABLES: &str = r#"version = 1
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%eth0:5001"
+
+[rule.labels]
+site = "y"
+
+# to the studio
+[[rule.outputs]]   # main
+to = "239.10.1.1%eth1:6001"
+ttl = 0x4   # far
+dscp = "AF41"
+
+# to those who listen
+[[rule.outputs]]
+to = "239.10.1.2%eth1:6001,ttl=7"
+demand = "igmp"
+[rule.outputs.listeners]
+allow = ["10.0.0.0/8"]
+
+# The second.
+[[rule]]
+name = "cam2"
+input = "239.1.1.2%eth0:5001"
+outputs = ["239.10.1.3%eth1:6001"]
+"#;
+
+#[test]
+fn outputs_that_are_tables_change_with_their_comments() {
+    let change = |change: &dyn Fn(&mut Vec<OutputDocument>)| {
+        changed(TABLES, "cam1", |rule| change(&mut rule.outputs))
+    };
+    let added = change(&|outputs| outputs.push("10.9.9.8:1,source=keep,sport=7".into()));
+    let lines =
+        "\n[[rule.outputs]]\nto = \"10.9.9.8:1\"\nsource = \"keep\"\nsport = 7\n\n# The second";
+    assert_eq!(added, TABLES.replace("\n# The second", lines));
+    let first = TABLES.find("\n# to the studio").unwrap()..TABLES.find("\n# to those").unwrap();
+    let second = first.end..TABLES.find("\n# The second").unwrap();
+    let [first, second] = [first, second].map(|range| &TABLES[range]);
+    let removed = change(&|outputs| drop(outputs.remove(0)));
+    assert_eq!(removed, TABLES.replace(first, ""));
+    let swapped = change(&|outputs| outputs.swap(0, 1));
+    let both = first.to_owned() + second;
+    assert_eq!(swapped, TABLES.replace(&both, &(second.to_owned() + first)));
+    let other = change(&|outputs| outputs[0] = "239.10.1.7%eth1:6001,ttl=5,dscp=AF41".into());
+    let replaced = TABLES.replace("239.10.1.1%", "239.10.1.7%");
+    assert_eq!(other, replaced.replace("0x4", "5"));
+    let other = change(&|outputs| outputs[1] = "239.10.1.2%eth1:6001,demand=igmp".into());
+    let listeners = "[rule.outputs.listeners]\nallow = [\"10.0.0.0/8\"]\n";
+    assert_eq!(other, TABLES.replace(",ttl=7", "").replace(listeners, ""));
+}
+
 proptest! {
     #[test]
     fn whatever_changes_is_read_back(
@@ -442,7 +496,29 @@ proptest! {
         let both = written(&first, &other.name.clone(), Some(other));
         let now = written(&both, &before.name, Some(after.clone()));
         prop_assert_eq!(&rules(&now)[0], &after);
-        prop_assert_eq!(written(&now, &before.name, Some(after)), now.clone());
+        prop_assert_eq!(written(&now, &before.name, Some(after.clone())), now.clone());
         prop_assert_eq!(rules(&written(&now, &before.name, None)).len(), 1);
+        let tables = with_tables(&first);
+        let now = written(&tables, &before.name, Some(after.clone()));
+        prop_assert_eq!(&rules(&now)[0], &after);
     }
+}
+
+/// The only rule of a file with its outputs as tables of their own.
+fn with_tables(text: &str) -> String {
+    let mut document: DocumentMut = text.parse().unwrap();
+    let rule = document["rule"].as_array_of_tables_mut().unwrap();
+    let rule = rule.get_mut(0).unwrap();
+    let outputs = rule
+        .remove("outputs")
+        .map(|outputs| outputs.into_value().unwrap());
+    let texts = outputs
+        .iter()
+        .flat_map(|outputs| outputs.as_array().unwrap());
+    let tables = texts.map(|to| Table::from_iter([("to", to.clone().decorated(" ", ""))]));
+    let tables = ArrayOfTables::from_iter(tables);
+    if !tables.is_empty() {
+        rule.insert("outputs", Item::ArrayOfTables(tables));
+    }
+    document.to_string()
 }
