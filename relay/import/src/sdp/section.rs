@@ -122,11 +122,15 @@ fn legs_of<'t>(
     let own = groups(block, rejected);
     let own_filters = filters(block, rejected);
     let is_reported = rejected.len() > before;
-    let groups = if own.is_empty() { &common.groups } else { &own };
-    let filters = if own_filters.is_empty() {
-        &common.filters
-    } else {
-        &own_filters
+    // Lines of its own override the session's even if they cannot be used (RFC 8866 section 5.7, RFC 4570
+    // section 3).
+    let groups = match block.first('c') {
+        None => &common.groups,
+        Some(_) => &own,
+    };
+    let filters = match block.attributes("source-filter").next() {
+        None => &common.filters,
+        Some(_) => &own_filters,
     };
     let all: Vec<(IpAddr, Groups)> = groups.iter().flat_map(Groups::each).collect();
     if !all.is_empty() {

@@ -102,6 +102,28 @@ fn session_attributes_apply_to_sections_that_do_not_override_them() {
 }
 
 #[test]
+fn what_a_section_says_overrides_the_session_even_if_it_cannot_be_used() {
+    for own in [
+        "IN IP4 10.1.1.1",
+        "IN IP4 239.2.2.2/32/x",
+        "IN IP4 239.2.2.2/1/5000",
+    ] {
+        let (streams, remarks) = parsed(&format!(
+            "v=0\ns=x\nc=IN IP4 239.1.1.1/32\nm=video 5000 RTP/AVP 96\n\
+             m=audio 5300 RTP/AVP 97\nc={own}\n"
+        ));
+        assert_eq!(streams, ["4: x: 239.1.1.1:5000"], "{own}");
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+    }
+    let (streams, remarks) = parsed(
+        "v=0\ns=x\na=source-filter: incl IN IP4 * 10.0.0.1\nm=video 5000 RTP/AVP 96\n\
+         c=IN IP4 239.1.1.1/32\na=source-filter: incl IN IP4 239.1.1.1 cam.example\n",
+    );
+    assert_eq!(streams, ["4: x: 239.1.1.1:5000"]);
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+}
+
+#[test]
 fn each_of_several_groups_and_ports_is_a_stream() {
     let streams = |lines| section(lines).0;
     assert_eq!(
