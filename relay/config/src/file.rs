@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use rules::document::RuleDocument;
-use rules::endpoint::check_interface_name;
 use rules::problem::Part;
 use rules::setting::{Form, Row};
 use serde::Deserialize;
@@ -12,6 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::error::words;
+use super::settings::check_one_interface;
 use super::{
     ApiSettings, ConfigError, ConfigErrors, ConfigFile, FleetSettings, InterfaceSettings, Notify,
     NotifyTable, NotifyTarget, Settings, VERSION, join,
@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
         };
         for (key, value) in interfaces {
             let name = key.get_ref().to_string();
-            if let Err(problem) = check_interface_name(&name) {
+            if let Err(problem) = check_one_interface(&name) {
                 self.refuse(Some(key.span()), format!("interface {name:?}: {problem}"));
                 continue;
             }

@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rules::duration;
-use rules::endpoint::check_interface_name;
 use rules::rule::NAME;
 use rules::setting::{
     ANY, Difference, Form, Refusal, Setting, Table, TextForm, differences, nested, settings, words,
 };
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
+
+use super::settings::check_one_interface;
 
 /// The most endpoints: etcd has three to seven members.
 const ENDPOINTS_MAX: usize = 16;
@@ -290,13 +291,7 @@ fn checked_roles(interfaces: BTreeMap<String, String>) -> Result<BTreeMap<String
     }
     for (role, name) in &interfaces {
         for (what, name) in [("role", role), ("interface", name)] {
-            let checked = check_interface_name(name);
-            checked.map_err(|problem| format!("{what} {name:?}: {problem}"))?;
-            if name.contains(['*', '?']) {
-                return Err(format!(
-                    "{what} {name:?}: a role stands for one interface; give it without * and ?"
-                ));
-            }
+            check_one_interface(name).map_err(|problem| format!("{what} {name:?}: {problem}"))?;
         }
     }
     Ok(interfaces)

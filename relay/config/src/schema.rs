@@ -39,7 +39,7 @@ pub fn schema() -> Value {
         "items": { "$ref": "#/components/schemas/RuleDocument" },
         "description": "Rules: what arrives at the inputs of one is relayed to every of its outputs.",
     });
-    properties["interface"]["propertyNames"] = json!({ "pattern": r"^[^\s/%,@:]{1,15}$" });
+    properties["interface"]["propertyNames"] = json!({ "pattern": r"^[^\s/%,@:*?]{1,15}$" });
     without_null(&mut root);
     root
 }
@@ -126,6 +126,7 @@ pub(super) mod tests {
             "interface.eth0.gor = true",
             "interface.eth0.gro = 5",
             "interface.\"a b\" = {}",
+            "interface.\"eth*\" = {}",
         ] {
             assert_ne!(errors(text), [""; 0], "{text}");
         }

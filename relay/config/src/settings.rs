@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rules::endpoint::check_interface_name;
+use rules::endpoint::{check_interface_name, is_wildcard};
 use rules::limit::RateLimit;
 use rules::limit::{self, LimitProblem};
 use rules::path::{PathChoice, PathChoices};
@@ -375,7 +375,7 @@ where
 {
     let interfaces = BTreeMap::<String, InterfaceSettings>::deserialize(deserializer)?;
     for name in interfaces.keys() {
-        check_interface_name(name)
+        check_one_interface(name)
             .map_err(|problem| D::Error::custom(format!("interface {name:?}: {problem}")))?;
     }
     let settings = Settings {
@@ -386,6 +386,15 @@ where
         None => Ok(settings.interface),
         Some((name, problem)) => Err(D::Error::custom(format!("interface {name}: {problem}"))),
     }
+}
+
+/// Checks the name of an interface; what is said of one holds for no other that its name would match.
+pub(super) fn check_one_interface(name: &str) -> Result<(), String> {
+    check_interface_name(name).map_err(|problem| problem.to_string())?;
+    if is_wildcard(name) {
+        return Err("stands for several; name one, without * and ?".to_owned());
+    }
+    Ok(())
 }
 
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

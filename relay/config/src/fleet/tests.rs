@@ -112,7 +112,7 @@ fn what_is_wrong_is_named_with_its_line_and_what_to_do() {
         (
             LEAST.replace("eth0", "eth*"),
             5,
-            "a role stands for one interface",
+            "stands for several; name one, without * and ?",
         ),
         (LEAST.replace("red", "\"a b\""), 5, "role \"a b\""),
     ] {

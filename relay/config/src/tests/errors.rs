@@ -9,6 +9,7 @@ ruels = []
 [interface.eth0]
 gor = true
 [interface."a b"]
+[interface."eth*"]
 [[rule]]
 name = "cam1"
 input = "239.1.1.1%eth0:0"
@@ -45,14 +46,15 @@ limit = "fast"
             "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [api], [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]",
             "mcr.toml:4: interface eth0: there is no key gor here; did you mean gro?",
             "mcr.toml:5: interface \"a b\": holds white space; write it without",
-            "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
-            "mcr.toml:11: rule \"cam1\": output 239.10.1.1%eth1: has no port; write 239.10.1.1%eth1:PORT, as in 239.10.1.1%eth1:5001",
-            "mcr.toml:12: rule \"cam1\": output 10.9.9.9:7000,ttl=0: ttl=0: give 1 to 255, dec (one less, as a router) or keep",
-            "mcr.toml:16: rule \"cam1\": there is no key inptu here; did you mean input?",
-            "mcr.toml:21: rule \"cam3\": path = \"fast\": give \"auto\", \"kernel\" or \"userspace\"",
-            "mcr.toml:23: rule without a name: name is missing",
-            "mcr.toml:29: rule \"cam4\": outputs = 7: give an output: \"GROUP%IFACE:PORT\" or { to = \"GROUP%IFACE:PORT\", … }",
-            "mcr.toml:34: rule \"cam5\": limit=fast: give a rate such as 5000pps or 20Mbit (pps, kpps, Mpps, bit, kbit, Mbit, Gbit)",
+            "mcr.toml:6: interface \"eth*\": stands for several; name one, without * and ?",
+            "mcr.toml:9: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
+            "mcr.toml:12: rule \"cam1\": output 239.10.1.1%eth1: has no port; write 239.10.1.1%eth1:PORT, as in 239.10.1.1%eth1:5001",
+            "mcr.toml:13: rule \"cam1\": output 10.9.9.9:7000,ttl=0: ttl=0: give 1 to 255, dec (one less, as a router) or keep",
+            "mcr.toml:17: rule \"cam1\": there is no key inptu here; did you mean input?",
+            "mcr.toml:22: rule \"cam3\": path = \"fast\": give \"auto\", \"kernel\" or \"userspace\"",
+            "mcr.toml:24: rule without a name: name is missing",
+            "mcr.toml:30: rule \"cam4\": outputs = 7: give an output: \"GROUP%IFACE:PORT\" or { to = \"GROUP%IFACE:PORT\", … }",
+            "mcr.toml:35: rule \"cam5\": limit=fast: give a rate such as 5000pps or 20Mbit (pps, kpps, Mpps, bit, kbit, Mbit, Gbit)",
         ]
     );
 }

@@ -117,7 +117,7 @@ const SECTIONS: &[Section] = &[
     ),
     Section(
         "[interface.NAME]",
-        "Settings of an interface.",
+        "Settings of one interface; its name holds no wildcards.",
         &[InterfaceTable::ROWS],
     ),
     Section("[notify]", "Who is told of events.", &[NotifyTable::ROWS]),
