@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use rules::health::Silence;
 use rules::path::PathChoice;
-use rules::setting::{ANY, Form, TextForm, differences, settings, words};
+use rules::setting::{Form, TextForm, differences, settings, words};
 
 use crate::Xdp;
 
@@ -23,7 +23,7 @@ const USER: TextForm = TextForm {
     pattern: ".+",
     remedy: "the name of a user, or a number",
     is_quoted: false,
-    ..ANY
+    numbers: Some((0, u32::MAX as u64)),
 };
 
 settings! {

@@ -71,6 +71,14 @@ fn a_value_of_another_type_is_reported_in_words_with_its_key() {
             "rule \"a\": enabled = \"no\": give true or false",
         ),
         (
+            "outputs = []\ncomment = 5",
+            "rule \"a\": comment = 5: give a text",
+        ),
+        (
+            "outputs = []\nshare = true",
+            "rule \"a\": share = true: give ",
+        ),
+        (
             "outputs = []\nhealth = 5",
             "rule \"a\": health = 5: give a table, as in { … }",
         ),

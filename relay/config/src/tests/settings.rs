@@ -108,6 +108,10 @@ outputs = ["224.0.0.251%eth1:5353"]
             "worker_user = \"\"",
             "worker_user = : give the name of a user, or a number",
         ),
+        (
+            "worker_user = true",
+            "worker_user = true: give the name of a user, or a number",
+        ),
         ("max_rules = 0", "max_rules = 0: give 1 or more"),
         ("max_memberships = 0", "max_memberships = 0: give 1 or more"),
         ("gro = \"on\"", "gro = \"on\": give \"auto\" or \"off\""),
@@ -135,6 +139,9 @@ outputs = ["224.0.0.251%eth1:5353"]
         assert_ne!(schema::tests::errors(&text), [""; 0], "{line}");
         assert_eq!(errors(&text), [format!("mcr.toml:4: daemon: {expected}")]);
     }
+    let by_number = "version = 1\n[daemon]\nworker_user = 1000\n";
+    assert_eq!(schema::tests::errors(by_number), [""; 0]);
+    load(by_number).unwrap();
     assert!(errors("version = 1\ndaemon = 1\n")[0].starts_with("mcr.toml:2: daemon: "));
 
     let twice = [
