@@ -77,7 +77,7 @@ impl FromStr for To {
                     // Probably an interface whose % was forgotten.
                     if !name.as_str().contains('.') {
                         let (text, family) = (name.to_string(), "IPv4");
-                        let problem = EndpointProblem::AddressInvalid { text, family };
+                        let problem = EndpointProblem::DestinationInvalid { text, family };
                         return Err(ToError(problem.into()));
                     }
                     let of_ipv6 = output.resolved(Ipv6Addr::UNSPECIFIED.into());

@@ -84,6 +84,14 @@ pub enum EndpointProblem {
         /// `IPv4` or `IPv6`.
         family: &'static str,
     },
+    /// Something that is neither a destination of an output nor its name.
+    #[error("{text:?} is not an {family} address and not the name of a host")]
+    DestinationInvalid {
+        /// The text in place of the address.
+        text: String,
+        /// `IPv4` or `IPv6`.
+        family: &'static str,
+    },
     /// A prefix length that is no number or too long.
     #[error("/{text} is not a prefix length; give 0 to {longest}, as in {example}")]
     LengthInvalid {

@@ -211,7 +211,12 @@ fn target(text: &str) -> Result<(Endpoint, Option<HostName>, bool), EndpointProb
         && !text.ends_with(':');
     let is_name = matches!(problem, EndpointProblem::AddressInvalid { .. }) || is_service;
     let Some(name) = HostName::new(&text[..end]).filter(|_| is_name) else {
-        return Err(problem);
+        return Err(match problem {
+            EndpointProblem::AddressInvalid { text, family } => {
+                EndpointProblem::DestinationInvalid { text, family }
+            }
+            other => other,
+        });
     };
     // A service has ports of its own.
     let port = if is_service { ":1" } else { "" };
@@ -442,6 +447,10 @@ mod tests {
     fn a_mistaken_address_or_port_is_no_name() {
         for (text, expected) in [
             ("10.0.0.300:7000", "\"10.0.0.300\" is not an IPv4 address"),
+            (
+                "2:8",
+                "\"2\" is not an IPv4 address and not the name of a host",
+            ),
             ("cloud_1.example:99999", "\"99999\" is not a port"),
             ("cloud.example", "has no port"),
             ("10.0.0.1@cloud.example:7000", "is not an IPv4 address"),

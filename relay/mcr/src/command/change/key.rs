@@ -83,10 +83,12 @@ impl Setting {
         let named = RuleDocument::ROWS.iter().find(|row| row.key == key);
         let fitting = named.filter(|row| match row.form {
             Form::Table(_) => true,
-            Form::Map(_) => is_nested,
+            Form::Map(_) => is_nested || self.value.is_none(),
             _ => !is_nested,
         });
-        let hint = || near::hint(key, RuleDocument::ROWS.iter().map(|row| row.key));
+        // A map's own name is not the answer to what is said of it as a whole.
+        let others = || settable().filter(|row| is_nested || Some(*row) != named);
+        let hint = || near::hint(key, others().map(|row| row.key));
         let row = fitting
             .ok_or_else(|| format!("there is no such key; there are {}{}", keys(), hint()))?;
         let Some(text) = self.value.as_deref() else {
@@ -178,7 +180,8 @@ mod tests {
             json!({"name": "a", "limit": "20Mbit", "path": "kernel",
                 "enabled": false, "health": {"silence": "2s", "clock": "1"}})
         );
-        for setting in ["limit=", "path=", "enabled=yes", "health="] {
+        set(&mut rule, "labels.site=y").unwrap();
+        for setting in ["limit=", "path=", "enabled=yes", "health=", "labels="] {
             set(&mut rule, setting).unwrap();
         }
         set(&mut rule, "health.clock=").unwrap();
@@ -233,6 +236,11 @@ mod tests {
             ("enabled=maybe", "rule \"a\": enabled=maybe: give yes or no"),
             ("path=fast", "give \"auto\", \"kernel\" or \"userspace\""),
             ("tll=5", "there are path, local"),
+            (
+                "labels=x",
+                "of a rule that reflects, interfaces, isolated, group, source, ttl, window",
+            ),
+            ("limit.x=5", "did you mean limit?"),
             ("outputs=x", "--add-output"),
             ("health=x", "health=x: "),
             ("merge=x", "merge=x: merge: by=x: give rtp, sequence"),
@@ -241,6 +249,7 @@ mod tests {
         ] {
             let error = set(&mut rule, setting).unwrap_err();
             assert!(error.contains(expected), "{setting}: {error}");
+            assert!(!error.contains("mean labels"), "{error}");
         }
     }
 }
