@@ -93,8 +93,9 @@ async fn start(
     if let Some(error) = startup.unread {
         supervisor.events.publish(events::not_used(&error));
     }
-    let service = supervisor.serve_readers(instance, handles)?;
+    // Before the first notification, for which the targets have to be known.
     supervisor.follow_own_files();
+    let service = supervisor.serve_readers(instance, handles)?;
     let names = host_name::served(supervisor.started_with.listen_names.as_deref());
     remote::serve(&service, Arc::clone(&names));
     if let Some(public) = public {

@@ -288,6 +288,10 @@ impl Supervisor {
         }
         let why = author.message.as_deref();
         self.events.publish(events::done_by(event, &author.by, why));
+        if outcome.is_ok() {
+            // Last: a failure that this reload ends is no news to a new target.
+            self.follow_own_files();
+        }
         service_manager::ready(self.core.rules().len());
         outcome
     }

@@ -129,3 +129,44 @@ fn events_reach_a_web_server_in_order_and_wait_for_it_in_bounded_memory() {
     let sent = metric(&daemon, &chain, "mcr_webhook_sent_events_total");
     assert!(sent as usize >= posted(&file).len() - 1, "{sent}");
 }
+
+#[test]
+fn trouble_from_before_a_target_reaches_it_once() {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let chain = Chain::plain().unwrap();
+    link::up((&chain.relay, "lo")).unwrap();
+    chain.relay.ip("link set veth2 down").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("told");
+    let _server = serve(&chain, &file);
+    let rule = "[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%veth1:5001\"\n\
+                outputs = [\"239.10.1.1%veth2:6001\"]\n";
+    let options = Options {
+        config: Some(format!("{CONFIG}{rule}")),
+        ..Options::default()
+    };
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    wait::until("what is down from the start is told", || {
+        has_posted(&file, "rule_down", "cam1")
+    })
+    .unwrap();
+    let target = "[[notify.target]]\nurl = \"http://127.0.0.1:8099/hook?a=b\"\n\
+                  labels = { added = \"later\" }\nkinds = [\"rule_down\", \"rule_added\"]\n";
+    let added = |kind: &str| {
+        let all = posted(&file);
+        let is_one = |event: &&Value| event["kind"] == kind && event["labels"]["added"] == "later";
+        all.iter().filter(is_one).count()
+    };
+    fs::write(daemon.config_file(), format!("{CONFIG}{target}{rule}")).unwrap();
+    daemon.mcr(&["reload"]).unwrap();
+    wait::until("a new target is told, too", || added("rule_down") == 1).unwrap();
+    daemon.mcr(&["reload"]).unwrap();
+    daemon
+        .add("cam2", "239.1.1.2%veth1:5001", &["239.10.1.2%veth1:6001"])
+        .unwrap();
+    wait::until("the next event is told", || added("rule_added") == 1).unwrap();
+    assert_eq!(added("rule_down"), 1);
+}

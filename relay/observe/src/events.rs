@@ -104,6 +104,12 @@ impl Events {
     }
 }
 
+/// The same events as readers of the log get them, if there are many.
+pub(crate) fn brief(events: &[Event]) -> Vec<Event> {
+    let coalesced = coalesce(events).into_iter();
+    coalesced.map(|coalesced| coalesced.event).collect()
+}
+
 impl From<&Event> for Line {
     fn from(event: &Event) -> Self {
         Self {

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use crate::events::{Begin, Delivery, Events, KEPT, Numbered, event};
+use crate::events::{Begin, Delivery, Events, KEPT, Numbered, Subscriber, brief, event};
 use crate::stats::{Identity, Sampler};
 use crate::view::View;
 use alerts::Alerts;
@@ -65,6 +65,17 @@ pub struct Receiver {
     pub posted: Arc<Posted>,
     /// Why it does not accept events, while it does not.
     trouble: Mutex<Option<String>>,
+}
+
+/// What a receiver gets of what happened before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// All events: the daemon has just started.
+    Everything,
+    /// What is wrong: the target is new.
+    Troubles,
+    /// Nothing: the target has another number only.
+    Nothing,
 }
 
 /// What notifications of a relay are made from.
@@ -168,6 +179,7 @@ pub async fn run(mut source: Source) {
     let notified = Arc::clone(&source.notified);
     let mut wanted = notified.wanted.subscribe();
     let mut running: Vec<(Arc<Receiver>, JoinHandle<()>)> = Vec::new();
+    let mut is_start = true;
     loop {
         let url = source
             .view
@@ -198,12 +210,21 @@ pub async fn run(mut source: Source) {
                         "webhook" => Arc::clone(&notified.webhook),
                         _ => Arc::default(),
                     };
+                    let is_known = before.iter().any(|(one, _)| one.target() == &target);
+                    let gets = if is_start {
+                        Before::Everything
+                    } else if is_known {
+                        Before::Nothing
+                    } else {
+                        Before::Troubles
+                    };
                     let receiver = Arc::new(Receiver::new(name, target, posted));
-                    let delivery = deliver(source.clone(), Arc::clone(&receiver));
+                    let delivery = deliver(source.clone(), Arc::clone(&receiver), gets);
                     (receiver, tokio::spawn(delivery))
                 }
             });
         }
+        is_start = false;
         before.iter().for_each(|(_, task)| task.abort());
         let receivers = running.iter().map(|(receiver, _)| Arc::clone(receiver));
         *notified.receivers() = receivers.collect();
@@ -217,15 +238,21 @@ pub async fn run(mut source: Source) {
 }
 
 /// Delivers events to one receiver.
-async fn deliver(source: Source, receiver: Arc<Receiver>) {
+async fn deliver(source: Source, receiver: Arc<Receiver>, gets: Before) {
     let (target, posted) = (receiver.target(), &receiver.posted);
     let is_alertmanager = target.format == Some(NotifyFormat::Alertmanager);
     // Each alert begins and ends by itself; those that began earlier are among the retained events.
-    let begin = Begin::Recent(if is_alertmanager { KEPT } else { 0 });
+    let has_earlier = is_alertmanager || gets != Before::Nothing;
+    let begin = Begin::Recent(if has_earlier { KEPT } else { 0 });
     let mut subscriber = source.events.subscribe(begin, !is_alertmanager);
+    let mut outbox = Outbox::default();
+    if !is_alertmanager && gets == Before::Troubles {
+        for numbered in troubles(&source, target, &mut subscriber) {
+            posted.note_dropped(outbox.put(body::of(&source.identity, target, &numbered)));
+        }
+    }
     let began = subscriber.next_number();
     let mut alerts = is_alertmanager.then(|| Alerts::new(&source, target, began));
-    let mut outbox = Outbox::default();
     let mut reachability = Reachability::default();
     loop {
         if let Some(alerts) = &mut alerts {
@@ -282,6 +309,21 @@ async fn deliver(source: Source, receiver: Arc<Receiver>) {
             () = &mut due => {}
         }
     }
+}
+
+/// What is wrong now, instead of the retained events: most of those are over.
+fn troubles(source: &Source, target: &NotifyTarget, subscriber: &mut Subscriber) -> Vec<Numbered> {
+    let mut alerts = Alerts::new(source, target, subscriber.next_number());
+    while let Some(Delivery::Event(numbered)) = subscriber.known() {
+        alerts.record(&numbered, target);
+    }
+    alerts.reconcile(source, target);
+    // Above the numbers of all events, which began with the time of the daemon's start.
+    let numbers = sys::clock::realtime_ms()..;
+    let numbered = numbers.zip(brief(&alerts.active()));
+    numbered
+        .map(|(number, event)| Numbered { number, event })
+        .collect()
 }
 
 /// Whether a target selects events of a kind.

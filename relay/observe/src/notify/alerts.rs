@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Source, is_selected};
-use crate::events::Numbered;
+use crate::events::{Numbered, event};
 use crate::stats::Identity;
 use crate::view::{RuleState, View};
 
@@ -106,6 +106,19 @@ impl Alerts {
             }
         }
         take(&mut self.dropped)
+    }
+
+    /// The active alerts as events, the oldest first.
+    pub(super) fn active(&self) -> Vec<Event> {
+        let active = self.all.iter().filter(|(_, alert)| alert.ends.is_none());
+        let events = active.map(|((kind, subject, part), alert)| Event {
+            at_ms: alert.starts * 1000,
+            part: Some(part.clone()).filter(|part| !part.is_empty()),
+            ..event(kind, subject, alert.message.clone())
+        });
+        let mut events: Vec<Event> = events.collect();
+        events.sort_by_key(|event| event.at_ms);
+        events
     }
 
     /// The body to send now, if any alert is due.
@@ -298,7 +311,6 @@ fn holds((kind, subject, part): &Key, view: &View, source: &Source) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::event;
 
     fn alerts() -> Alerts {
         Alerts {
