@@ -13,7 +13,7 @@ use api::reply::{
 use api::request::{FleetMove, FleetRuleList};
 use config::FleetSettings;
 use fleet::error::Error;
-use fleet::relay::{Config, Relay};
+use fleet::relay::{Config, Relay, try_start};
 use rules::ruleset::Policy;
 
 pub(crate) use host::DaemonHost;
@@ -37,9 +37,10 @@ impl std::fmt::Debug for Fleet {
     }
 }
 
-/// Checks what can be checked before joining this fleet.
+/// Checks what this fleet can be joined by, without joining it.
 pub(crate) fn check(settings: &FleetSettings) -> Result<(), DaemonError> {
-    name(settings).map(drop)
+    name(settings)?;
+    try_start(settings).map_err(|error| DaemonError::Fleet(error.to_string()))
 }
 
 /// The name of this relay: the configured one, or the host's.

@@ -22,6 +22,7 @@ mod fleet;
 pub mod fuzz_entry;
 mod instance;
 mod memberships;
+pub mod named_files;
 mod options;
 mod reports;
 mod sampling;

@@ -1,11 +1,12 @@
 //! The state that a daemon starts from: the previous running rules and the configuration, read while the
 //! process has one thread and all its privileges.
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
 use compile::placement::{PathChoice, Support};
-use config::{Config, DaemonSettings, MAX_MEMBERSHIPS, MAX_RULES};
+use config::{Config, DaemonSettings, MAX_MEMBERSHIPS, MAX_RULES, Settings};
 use rules::document::RuleDocument;
 use rules::ruleset::{Policy, RuleSet};
 use rules::setting::Table;
@@ -60,12 +61,21 @@ impl StartupState {
         let before = changes::last_generation(&ChangeLog::path(instance.state()));
         let files = config_files::digest(options.config.as_deref());
         let config = config_files::read(options.config.as_deref(), policy);
-        let read = begin(config, running, policy)?;
-        if let Some(fleet) = &read.first.settings.fleet {
-            fleet::check(fleet)?;
+        let mut own_files = Config::default();
+        let config = config.and_then(|mut config| {
+            // Unlike the rest these count in any case: their troubles are reported apart.
+            (own_files.api, own_files.targets) = (config.api.clone(), config.targets.clone());
+            let unusable = take_unusable(&mut config.settings, &options.given);
+            unusable.map_or(Ok(config), Err)
+        });
+        let mut read = begin(config, running, policy, &options.given)?;
+        if read.unread.is_some() {
+            read.configured = own_files;
         }
         let started_with = options.given.over(&read.first.settings.daemon);
+        // What is wrong with these now is given on the command line.
         let worker_user = started_with.worker_user.as_deref().map(worker_user);
+        started_with.listen.map_or(Ok(()), try_listen)?;
         Ok(Self {
             files,
             configured: read.configured,
@@ -128,6 +138,31 @@ fn unconfirmed(options: &Options, state: &Path, running: Option<&Running>) -> Op
     Some(pending)
 }
 
+/// Takes out of settings what a start with them cannot use, unless something else is `given` for it;
+/// returns the first problem.
+fn take_unusable(settings: &mut Settings, given: &DaemonSettings) -> Option<DaemonError> {
+    let Settings { daemon, fleet, .. } = settings;
+    let mut problems = Vec::new();
+    let mut note =
+        |tried: Result<(), DaemonError>| tried.map_err(|why| problems.push(why)).is_err();
+    fleet.take_if(|fleet| note(fleet::check(fleet)));
+    if given.worker_user.is_none() {
+        daemon
+            .worker_user
+            .take_if(|name| note(worker_user(name).map(drop)));
+    }
+    if given.listen.is_none() {
+        daemon.listen.take_if(|address| note(try_listen(*address)));
+    }
+    problems.into_iter().next()
+}
+
+fn try_listen(address: SocketAddr) -> Result<(), DaemonError> {
+    // As the listener of the start, which comes when there is a runtime.
+    let tried = TcpListener::bind(address).map(drop);
+    tried.map_err(|source| DaemonError::Listen { address, source })
+}
+
 /// The user of this name; `None` if it is this process's own.
 fn worker_user(name: &str) -> Result<Option<User>, DaemonError> {
     let refused = |problem: String, missing| DaemonError::WorkerUser {
@@ -182,12 +217,13 @@ fn with_fleet(configured: &Config, mut before: Vec<RuleDocument>, policy: Policy
 }
 
 /// After a crash or a handover the previous running rules and settings, unless the configuration was
-/// edited since the previous daemon read it; otherwise those of the configuration. An unreadable
+/// edited since the previous daemon read it; otherwise those of the configuration. An unusable
 /// configuration does not end running rules: it is an error only if there were none.
 fn begin(
     config: Result<Config, DaemonError>,
     running: Option<Running>,
     policy: Policy,
+    given: &DaemonSettings,
 ) -> Result<Read, DaemonError> {
     let of_configuration = |configured: Config, generation| Read {
         first: configured.clone(),
@@ -217,6 +253,8 @@ fn begin(
         // The settings of this daemon's start come from the configuration, not from the previous daemon.
         settings.daemon = configured.settings.daemon.clone();
         settings.fleet = configured.settings.fleet.clone();
+    } else if let Some(problem) = take_unusable(&mut settings, given) {
+        tracing::warn!(%problem, "a setting of before cannot be used any more");
     }
     if settings.fleet.is_none() {
         // Without the fleet nothing would open their gates.

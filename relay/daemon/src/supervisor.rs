@@ -50,6 +50,7 @@ use crate::error::DaemonError;
 use crate::fleet::Fleet;
 use crate::instance::OwnFile;
 use crate::memberships::Joined;
+use crate::named_files;
 use crate::options::Options;
 use crate::reports::Reports;
 use crate::service_manager;
@@ -254,7 +255,8 @@ impl Supervisor {
             Ok(config) => {
                 let own = config.own();
                 self.note_configured(config.clone());
-                let awaiting = self.awaiting_restart(&config.settings);
+                let mut awaiting = self.awaiting_restart(&config.settings);
+                awaiting.extend(block_in_place(|| named_files::of_fleet(&config.settings)));
                 for awaiting in &awaiting {
                     tracing::warn!("{awaiting}");
                 }

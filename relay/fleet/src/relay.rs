@@ -71,6 +71,25 @@ pub struct Status {
     pub counters: BTreeMap<String, BTreeMap<String, FleetCounters>>,
 }
 
+/// Tries the files that settings name.
+///
+/// # Errors
+///
+/// Which cannot be used, and why.
+pub fn try_files(settings: &FleetSettings) -> Result<(), Error> {
+    starting::client(settings).map(drop)
+}
+
+/// Tries all that [`Relay::start`] needs of the settings, without a relay of them in this process.
+///
+/// # Errors
+///
+/// What [`Relay::start`] would refuse.
+pub fn try_start(settings: &FleetSettings) -> Result<(), Error> {
+    let client = starting::client(settings)?;
+    own_address::configured(settings, client.endpoints()).map(drop)
+}
+
 /// A running relay of a fleet; clones share it. When the last is dropped it ends as if its process had
 /// died: its shares go to others after the hold. [`Relay::leave`] hands them over before.
 #[derive(Clone, Debug)]

@@ -175,6 +175,62 @@ fn a_broken_configuration_ends_nothing_after_a_crash() {
     assert!(bed.last_reload_succeeded(1));
 }
 
+/// What only a start can try: addresses, users and files of this host.
+#[test]
+fn a_setting_that_no_start_can_use_ends_nothing_after_a_crash() {
+    let Some(mut bed) = bed(Some(RULES)) else {
+        return;
+    };
+    let taken = bed
+        .chain
+        .relay
+        .run(|| Ok(TcpListener::bind("127.0.0.1:9469")?));
+    let _taken = taken.unwrap();
+    let fleet = "[fleet]\nname = \"plant\"\nendpoints = [\"http://127.0.0.1:2379\"]\nrelay = \"relay-a\"\n\
+                 peer = \"127.0.0.1:9470\"\nuser = \"mcr\"\npassword_file = \"/nonexistent/password\"\n\
+                 interfaces = { red = \"veth1\", out = \"veth2\" }\n";
+    for (settings, problem) in [
+        (
+            "[daemon]\nworker_user = \"nobody-of-the-host\"\n",
+            "nobody-of-the-host",
+        ),
+        (
+            "[daemon]\nlisten = \"127.0.0.1:9469\"\n",
+            "cannot listen on 127.0.0.1:9469",
+        ),
+        (fleet, "/nonexistent/password"),
+    ] {
+        bed.daemon.kill().unwrap();
+        let edited = RULES.replacen("version = 1\n", &format!("version = 1\n{settings}"), 1);
+        fs::write(bed.daemon.config_file(), edited).unwrap();
+        bed.daemon.start_again().unwrap();
+        assert_eq!(bed.names(), "cam1\n", "{settings}");
+        bed.wait_for_log("configuration not used, the rules stay: ");
+        bed.wait_for_log(problem);
+        wait::until("the metric tells", || bed.last_reload_succeeded(0)).unwrap();
+        // And as a handover with an edited file, which would count.
+        bed.daemon.stop(Signal::SIGUSR1).unwrap();
+        bed.daemon.start_again().unwrap();
+        assert_eq!(bed.names(), "cam1\n", "{settings}");
+        assert!(bed.last_reload_succeeded(0), "{settings}");
+    }
+    let file = bed.daemon.config_file();
+    let checked = bed
+        .daemon
+        .client(&["check", file.to_str().unwrap()])
+        .unwrap();
+    assert!(checked.status.success(), "the file may be for another host");
+    assert!(
+        checked.stderr.contains("/nonexistent/password"),
+        "{}",
+        checked.stderr
+    );
+
+    fs::write(bed.daemon.config_file(), RULES).unwrap();
+    bed.hang_up();
+    wait::until("the mended file counts", || bed.last_reload_succeeded(1)).unwrap();
+}
+
 #[test]
 fn what_editors_leave_in_conf_d_is_no_configuration() {
     let Some(mut bed) = bed(Some(RULES)) else {

@@ -18,7 +18,7 @@ use config::{NotifyFormat, NotifyTarget};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, interval, sleep_until};
 
 use crate::events::{Begin, Delivery, Events, KEPT, Numbered, Subscriber, brief, event};
 use crate::stats::{Identity, Sampler};
@@ -26,8 +26,10 @@ use crate::view::View;
 use alerts::Alerts;
 use outbox::{Outbox, Outcome};
 use post::Destination;
+pub use post::try_files;
 
 /// Shortest time between two reports of an unreachable target: the report itself goes to other targets.
+/// The files of a target are tried as often, at once when it is new and at a reload.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The receivers of notifications, and their status.
@@ -156,6 +158,12 @@ impl Receiver {
         &self.destination.target
     }
 
+    fn has_files(&self) -> bool {
+        let target = self.target();
+        let files = [&target.ca, &target.headers_file, &target.secret_file];
+        files.iter().any(|file| file.is_some())
+    }
+
     /// Its status.
     pub fn status(&self) -> NotifyStatus {
         let reason = self.trouble.lock().clone();
@@ -254,6 +262,8 @@ async fn deliver(source: Source, receiver: Arc<Receiver>, gets: Before) {
     let began = subscriber.next_number();
     let mut alerts = is_alertmanager.then(|| Alerts::new(&source, target, began));
     let mut reachability = Reachability::default();
+    let mut reloads = source.notified.wanted.subscribe();
+    let mut trials = interval(INTERVAL);
     loop {
         if let Some(alerts) = &mut alerts {
             posted.note_dropped(alerts.reconcile(&source, target));
@@ -306,6 +316,11 @@ async fn deliver(source: Source, receiver: Arc<Receiver>, gets: Before) {
                 }
                 reachability.report(&source.events, &receiver, why);
             }
+            _ = trials.tick(), if receiver.has_files() => {
+                let why = receiver.destination.trouble_of_files().await;
+                reachability.report_files(&source.events, &receiver, why);
+            }
+            _ = reloads.changed() => trials.reset_immediately(),
             () = &mut due => {}
         }
     }
@@ -336,12 +351,24 @@ fn is_selected(target: &NotifyTarget, kind: &str) -> bool {
 #[derive(Default)]
 struct Reachability {
     is_down: bool,
+    /// Whether it is down because of files that were tried without a post.
+    by_files: bool,
     last: Option<Instant>,
 }
 
 impl Reachability {
+    /// Reports what is wrong with files. That they are good ends this trouble and no other.
+    fn report_files(&mut self, events: &Events, receiver: &Receiver, why: Option<String>) {
+        if why.is_some() || self.by_files {
+            let by_files = why.is_some();
+            self.report(events, receiver, why);
+            self.by_files = by_files;
+        }
+    }
+
     fn report(&mut self, events: &Events, receiver: &Receiver, why: Option<String>) {
         let is_down = why.is_some();
+        self.by_files = false;
         let (name, url) = (&receiver.name, receiver.target().url.origin());
         let message = match &why {
             Some(why) => format!("{name} at {url} takes no events: {why}"),

@@ -28,6 +28,7 @@ use super::server::{self, pause, serve_connection};
 use super::service::Service;
 use crate::abort_on_panic;
 use door::Door;
+pub(crate) use door::try_files;
 use handshake::{Turn, Turns};
 use peer::Peer;
 use state::Remote;

@@ -34,11 +34,16 @@ use crate::rules::Rules;
 /// Datagrams of other relays that wait for the engine.
 const PEERS_WAITING: usize = 64;
 
+/// The client of etcd, with the files that it needs.
+pub(super) fn client(settings: &FleetSettings) -> Result<Client, Error> {
+    let client = Client::new(client_config(settings)?);
+    client.map_err(|error| Error::invalid(format!("[fleet] {error}")))
+}
+
 pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error> {
     let keys = Keys::new(&config.settings.name)
         .ok_or_else(|| Error::invalid("[fleet] name is no name"))?;
-    let client = Client::new(client_config(&config.settings)?)
-        .map_err(|error| Error::invalid(format!("[fleet] {error}")))?;
+    let client = client(&config.settings)?;
     let own = own_address::configured(&config.settings, client.endpoints())?;
     let (received, received_receiver) = mpsc::unbounded_channel();
     let (peer_sender, peers) = mpsc::channel(PEERS_WAITING);
@@ -206,7 +211,9 @@ fn client_config(settings: &FleetSettings) -> Result<etcd::Config, Error> {
     if let (Some(user), Some(file)) = (&settings.user, &settings.password_file) {
         let text = fs::read_to_string(file).map_err(|error| {
             let file = file.display();
-            Error::invalid(format!("[fleet] password_file {file}: {error}"))
+            Error::invalid(format!(
+                "[fleet] password_file {file}: {error}: give a file that the daemon's user can read"
+            ))
         })?;
         let password = text.trim_end_matches(['\r', '\n']).to_owned();
         config.user = Some((user.clone(), Secret::from(password)));

@@ -47,9 +47,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         Err(failure)
     };
-    let Config {
-        rules, settings, ..
-    } = match configuration::load(&args.file, policy) {
+    let config = match configuration::load(&args.file, policy) {
         Ok(config) => config,
         Err(error) => {
             let errors = match &error {
@@ -59,14 +57,19 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             return refuse(Failure::with_code(error.exit_code(), error), errors);
         }
     };
-    if let Err(failure) = require_room(&rules, settings.daemon.max_rules) {
+    let Config {
+        rules, settings, ..
+    } = &config;
+    if let Err(failure) = require_room(rules, settings.daemon.max_rules) {
         let errors = json!([{ "message": failure.to_string() }]);
         return refuse(failure, errors);
     }
     let mut warnings = rules::mixed::mixed(rules.iter(), rules.iter());
     warnings.extend(rules::payload::spoilt(rules.iter()));
-    warnings.extend(unknown_interfaces(&rules));
-    warnings.extend(unknown_addresses(&rules));
+    warnings.extend(unknown_interfaces(rules));
+    warnings.extend(unknown_addresses(rules));
+    // No errors: the file may be for another host.
+    warnings.extend(daemon::named_files::troubles(&config));
     super::warn("check", &warnings);
     let merges = rules
         .iter()

@@ -233,6 +233,36 @@ fn targets_are_told_by_https_and_can_tell_by_whom() {
     bed.refuses("change", &["notify", "test"], 69, "nobody is told");
 }
 
+/// Nothing has to happen for it: the first event that could not be posted may be the one that matters.
+#[test]
+fn files_of_a_target_are_tried_before_there_is_anything_to_tell() {
+    let Some(bed) = Bed::new("") else { return };
+    let _server = bed.serve();
+    let secret = bed.keys.path("hook.secret");
+    let option = format!("secret_file = \"{}\"", secret.display());
+    bed.configure(&bed.target("hook", "servers.pem", &option));
+    let reason = || bed.notify("target 1")["reason"].to_string();
+    wait::until_within(PATIENCE, "what is missing is told", || {
+        reason().contains("hook.secret")
+    })
+    .unwrap();
+    assert_eq!(bed.status()["state"], "degraded");
+    let file = bed.daemon.config_file();
+    let checked = bed
+        .daemon
+        .client(&["check", file.to_str().unwrap()])
+        .unwrap();
+    assert!(checked.status.success(), "the file may be for another host");
+    let warning = "[[notify.target]] 1: ";
+    let told = checked.stderr.contains(warning) && checked.stderr.contains("hook.secret");
+    assert!(told, "{}", checked.stderr);
+
+    bed.secret("hook.secret", "a shared secret\n");
+    bed.daemon.mcr(&["reload"]).unwrap();
+    wait::until_within(PATIENCE, "all is well", || bed.status()["state"] == "up").unwrap();
+    assert_eq!(bed.notify("target 1")["reason"], Value::Null);
+}
+
 #[test]
 fn openssl_takes_events_by_both_versions_of_tls() {
     let Some(bed) = Bed::new("") else { return };

@@ -1,7 +1,8 @@
 //! Posts bodies: by http, or by https with the host's trust store or a CA of the operator's, with headers
 //! that authenticate this relay. Files are read each time; redirects are not followed.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
@@ -65,6 +66,13 @@ impl Destination {
         }
     }
 
+    /// Reads the target's files as a post would; returns what is wrong with them.
+    pub(super) async fn trouble_of_files(&self) -> Option<String> {
+        let target = self.target.clone();
+        let tried = spawn_blocking(move || try_files(&target)).await;
+        tried.map_err(|error| error.to_string()).flatten().err()
+    }
+
     /// Posts a body.
     pub(super) async fn post(&self, body: Bytes) -> Result<(), PostError> {
         let exchanged = timeout(PATIENCE, self.exchange(body)).await;
@@ -99,7 +107,9 @@ impl Destination {
             }
             _ => ("application/json", url.path.clone()),
         };
-        let mut headers = self.headers(&body).await?;
+        let (target, signed) = (self.target.clone(), body.clone());
+        let reading = spawn_blocking(move || headers(&target, &signed)).await;
+        let mut headers = reading.map_err(|error| error.to_string())??;
         let host = url.authority();
         headers.insert(header::HOST, host.parse().map_err(|_| "names no host")?);
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -156,39 +166,49 @@ impl Destination {
             _ => format!("TLS failed: {error}"),
         }
     }
+}
 
-    /// The additional headers from a target's files.
-    async fn headers(&self, body: &[u8]) -> Result<HeaderMap, String> {
-        let mut headers = HeaderMap::new();
-        if let Some(file) = &self.target.headers_file {
-            for (line, number) in read(file).await?.lines().zip(1..) {
-                if line.trim().is_empty() {
-                    continue;
-                }
-                let (name, value) = header_of(line).ok_or_else(|| {
-                    // The line itself may be a secret.
-                    format!(
-                        "{} line {number}: give NAME: VALUE, and none that MCR says itself",
-                        file.display()
-                    )
-                })?;
-                headers.append(name, value);
+/// Reads the files of a target as a post would.
+///
+/// # Errors
+/// Which file cannot be used, and why.
+pub fn try_files(target: &NotifyTarget) -> Result<(), String> {
+    headers(target, &[])?;
+    let roots = target.ca.as_deref().map(tls::roots).transpose();
+    roots.map(drop).map_err(|error| error.to_string())
+}
+
+/// The additional headers from a target's files.
+fn headers(target: &NotifyTarget, body: &[u8]) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    if let Some(file) = &target.headers_file {
+        for (line, number) in read(file)?.lines().zip(1..) {
+            if line.trim().is_empty() {
+                continue;
             }
+            let (name, value) = header_of(line).ok_or_else(|| {
+                // The line itself may be a secret.
+                format!(
+                    "{} line {number}: give NAME: VALUE, and none that MCR says itself",
+                    file.display()
+                )
+            })?;
+            headers.append(name, value);
         }
-        if let Some(file) = &self.target.secret_file {
-            let time = (sys::clock::realtime_ns() / 1_000_000_000).to_string();
-            let secret = read(file).await?;
-            if secret.trim().is_empty() {
-                return Err(format!("{}: it is empty; give a secret", file.display()));
-            }
-            let signature = tls::token::sign(secret.trim(), &time, body);
-            for (name, value) in [("x-mcr-signature", signature), ("x-mcr-time", time)] {
-                let value = value.parse().map_err(|_| "it cannot be signed")?;
-                headers.insert(HeaderName::from_static(name), value);
-            }
-        }
-        Ok(headers)
     }
+    if let Some(file) = &target.secret_file {
+        let time = (sys::clock::realtime_ns() / 1_000_000_000).to_string();
+        let secret = read(file)?;
+        if secret.trim().is_empty() {
+            return Err(format!("{}: it is empty; give a secret", file.display()));
+        }
+        let signature = tls::token::sign(secret.trim(), &time, body);
+        for (name, value) in [("x-mcr-signature", signature), ("x-mcr-time", time)] {
+            let value = value.parse().map_err(|_| "it cannot be signed")?;
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    Ok(headers)
 }
 
 /// Parses a line as a header; `None` for headers that would change the request itself.
@@ -214,17 +234,16 @@ where
     Ok(answer.status())
 }
 
-async fn read(file: &Path) -> Result<String, String> {
+fn read(file: &Path) -> Result<String, String> {
     let unreadable = |error: io::Error| {
         format!(
             "{}: {error}: give a file that the daemon's user can read",
             file.display()
         )
     };
-    let opened = tokio::fs::File::open(file).await.map_err(unreadable)?;
+    let mut head = File::open(file).map_err(unreadable)?.take(FILE_MAX);
     let mut text = String::new();
-    let mut head = opened.take(FILE_MAX);
-    head.read_to_string(&mut text).await.map_err(unreadable)?;
+    head.read_to_string(&mut text).map_err(unreadable)?;
     Ok(text)
 }
 

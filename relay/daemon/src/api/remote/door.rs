@@ -136,6 +136,11 @@ impl Door {
     }
 }
 
+/// Reads the files as the listener will; returns which cannot be used, and why.
+pub(crate) fn try_files(settings: &ApiSettings) -> Result<(), String> {
+    load(settings).map(drop)
+}
+
 fn load(settings: &ApiSettings) -> Result<Serving, String> {
     let (certificate, key) = (settings.certificate.as_deref(), settings.key.as_deref());
     let serving = tls::server(Server {
