@@ -11,6 +11,7 @@ use observe::events::kind::*;
 use observe::events::{self, Events};
 use observe::silence;
 use observe::stats::Sampler;
+use observe::stats::sampler::INTERVAL;
 use observe::view::{RuleState, View};
 use parking_lot::Mutex;
 use rules::document::RuleDocument;
@@ -26,6 +27,9 @@ use crate::supervisor::command::{Command, FleetRules, Order};
 const SLOW_FOR_NS: u64 = 60_000_000_000;
 const SLOW: u64 = 2;
 const SLOWEST: u64 = 8;
+/// The most that one reading adds to a pause: while the daemon does not read, because it was stopped or the
+/// machine is busy, nobody knows whether the stream pauses.
+const READING_NS: u64 = INTERVAL.as_nanos() as u64;
 
 /// The daemon as the host of a fleet's relay.
 pub(crate) struct DaemonHost {
@@ -47,7 +51,11 @@ pub(crate) struct DaemonHost {
 #[derive(Debug)]
 struct Receiver {
     since_ns: u64,
+    /// The last reading, the last packet by it, and how long none had arrived before it while readings came
+    /// regularly.
+    read_ns: u64,
     last_ns: u64,
+    silent_ns: u64,
     /// How long a pause may last.
     longest_ns: u64,
     slow_until_ns: u64,
@@ -67,7 +75,9 @@ impl Receiver {
     fn new(since_ns: u64) -> Self {
         Self {
             since_ns,
+            read_ns: since_ns,
             last_ns: 0,
+            silent_ns: 0,
             longest_ns: 0,
             slow_until_ns: 0,
         }
@@ -78,15 +88,19 @@ impl Receiver {
         if last_ns > self.slow_until_ns {
             self.longest_ns = silence_ns;
         }
-        let gap_ns = last_ns.saturating_sub(self.last_ns);
-        // While it was not installed, packets were not recorded.
-        if self.last_ns > self.since_ns && gap_ns > silence_ns {
-            self.longest_ns = self
-                .longest_ns
-                .max((gap_ns * SLOW).min(silence_ns * SLOWEST));
-            self.slow_until_ns = last_ns + SLOW_FOR_NS;
+        let between_ns = read_ns.saturating_sub(self.read_ns).min(READING_NS);
+        if last_ns > self.last_ns {
+            // While it was not installed, packets were not recorded.
+            if self.last_ns > self.since_ns && self.silent_ns > silence_ns {
+                let pause_ns = (self.silent_ns * SLOW).min(silence_ns * SLOWEST);
+                self.longest_ns = self.longest_ns.max(pause_ns);
+                self.slow_until_ns = last_ns + SLOW_FOR_NS;
+            }
+            self.silent_ns = read_ns.saturating_sub(last_ns).min(between_ns);
+        } else {
+            self.silent_ns += between_ns;
         }
-        self.last_ns = last_ns;
+        (self.read_ns, self.last_ns) = (read_ns, last_ns);
         // A packet before a reinstallation does not count as received.
         let is_old = last_ns <= self.since_ns;
         if is_old && read_ns < self.since_ns + 2 * silence_ns {
@@ -356,5 +370,19 @@ mod tests {
             receiver.update((301_500 * MS, 299_980 * MS), SILENCE),
             Reception::Stopped
         );
+    }
+    /// Stopped or on a busy machine: the stream went on meanwhile, or its workers stood still as well.
+    #[test]
+    fn time_in_which_nobody_read_is_no_pause_of_the_stream() {
+        for worker_stops in [false, true] {
+            let mut receiver = Receiver::new(0);
+            receptions(&mut receiver, (2000, 20_000), 20);
+            if worker_stops {
+                receiver.update((24_000 * MS, 19_500 * MS), SILENCE);
+            }
+            receptions(&mut receiver, (24_500, 26_000), 20);
+            let dead = receiver.update((27_000 * MS, 25_990 * MS), SILENCE);
+            assert_eq!(dead, Reception::Stopped, "{worker_stops}");
+        }
     }
 }
