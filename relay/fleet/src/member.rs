@@ -151,6 +151,9 @@ struct Rules {
     fitness: Fitness,
     /// Shares that this relay was not fit for when they were taken away from it.
     marks: BTreeMap<String, fitness::Mark>,
+    /// Shares of which the holder reports to receive less than this relay: since when, and whether that is
+    /// certain.
+    contested: BTreeMap<String, (u64, bool)>,
 }
 
 /// Why a transaction was sent.

@@ -68,6 +68,8 @@ enum Reception {
     Pending,
     Never,
     Stopped,
+    /// It was silent for no longer than it paused before.
+    Pausing,
     Active,
 }
 
@@ -109,6 +111,7 @@ impl Receiver {
         match last_ns {
             0 => Reception::Never,
             _ if silence(read_ns, last_ns, self.longest_ns).is_some() => Reception::Stopped,
+            _ if silence(read_ns, last_ns, silence_ns).is_some() => Reception::Pausing,
             _ => Reception::Active,
         }
     }
@@ -199,14 +202,18 @@ impl Host for DaemonHost {
                 fitness.down.entry(share.clone()).or_insert(why);
             }
             let received = fitness.heard.entry(share.clone()).or_default();
-            match self.reception(&rule.name) {
-                Reception::Active => *received += 1,
+            let reception = self.reception(&rule.name);
+            match reception {
+                Reception::Active | Reception::Pausing => *received += 1,
                 Reception::Pending => drop(unjudged.insert(share)),
                 Reception::Never => {}
                 Reception::Stopped => {
                     let why = format!("rule {:?}: nothing comes any more", rule.name);
                     fitness.silent.entry(share.clone()).or_insert(why);
                 }
+            }
+            if reception == Reception::Pausing {
+                *fitness.pausing.entry(share.clone()).or_default() += 1;
             }
         }
         fitness.heard.retain(|share, _| !unjudged.contains(share));
@@ -363,7 +370,8 @@ mod tests {
         let slow = receptions(&mut receiver, (20_000, 27_000), 3000);
         assert!(slow.contains(&Reception::Stopped), "{slow:?}");
         let slow = receptions(&mut receiver, (27_000, 200_000), 3000);
-        assert_eq!(slow, [Reception::Active]);
+        assert!(!slow.contains(&Reception::Stopped), "{slow:?}");
+        assert_eq!(slow[..2], [Reception::Active, Reception::Pausing]);
         // A stream that is fast again is judged by that after a while.
         receptions(&mut receiver, (200_000, 300_000), 20);
         assert_eq!(

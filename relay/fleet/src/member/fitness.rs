@@ -4,13 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::member::plan::Planned;
-use crate::member::{Fitness, Member};
+use crate::member::{Fitness, Member, Rules};
 
 /// How long a relay stays out of the order for a share that it was not fit for and lost, in ns. It cannot
 /// judge a share that is not installed, so it is tried again.
 const MARKED_FOR: u64 = 60_000_000_000;
 /// The same for a share of which it received nothing, perhaps because nobody sends.
 const UNRECEIVED_FOR: u64 = 10 * MARKED_FOR;
+/// After a holder has reported silence, a stream that is received now was received since: readings are half a
+/// second apart, in ns.
+const PROVEN_AFTER: u64 = 1_000_000_000;
 /// Longest reason that is sent to others, in characters.
 const REASON_MAX: usize = 120;
 
@@ -30,6 +33,7 @@ impl Member {
             return;
         }
         self.stale = true;
+        self.note_contested();
         let before = std::mem::replace(&mut self.rules.fitness, fitness);
         self.rules
             .marks
@@ -100,11 +104,53 @@ impl Member {
             .collect()
     }
 
-    /// How many rules of each share this relay receives.
+    /// Notes the shares of whose rules the holder reports to receive fewer than this relay, since when, and
+    /// whether all of them were received after that.
+    pub(super) fn note_contested(&mut self) {
+        let me = self.config.relay.as_str();
+        let Fitness { heard, pausing, .. } = &self.rules.fitness;
+        let mut contested = BTreeMap::new();
+        for (share, received) in heard {
+            let holder = self
+                .plan
+                .shares
+                .get(share)
+                .and_then(|it| it.holder.as_deref());
+            let entry = holder.and_then(|holder| self.replica.relay(holder));
+            let of_holder = entry.and_then(|entry| entry.heard.get(share));
+            if holder != Some(me) && of_holder.is_some_and(|of_holder| of_holder < received) {
+                let before = self.rules.contested.get(share);
+                let (since, was_proven) = before.copied().unwrap_or((self.now, false));
+                let is_proven = !pausing.contains_key(share) && self.now >= since + PROVEN_AFTER;
+                contested.insert(share.clone(), (since, was_proven || is_proven));
+            }
+        }
+        self.rules.contested = contested;
+    }
+
+    /// How many rules of each share this relay receives. One that pauses does not count where the holder
+    /// receives nothing either: if the source has ended, the share would go from one to the other in vain.
     pub(super) fn own_received(&self) -> BTreeMap<String, u32> {
-        let marks = self.rules.marks.iter();
-        let marked = marks.filter_map(|(share, mark)| Some((share.clone(), mark.received?)));
-        marked.chain(self.rules.fitness.heard.clone()).collect()
+        let Rules {
+            marks,
+            fitness,
+            contested,
+            ..
+        } = &self.rules;
+        let marked = marks
+            .iter()
+            .filter_map(|(share, mark)| Some((share.clone(), mark.received?)));
+        let heard = fitness.heard.iter().map(|(share, received)| {
+            let is_unproven = contested
+                .get(share)
+                .is_some_and(|(_, is_proven)| !is_proven);
+            let pausing = fitness.pausing.get(share).filter(|_| is_unproven);
+            (
+                share.clone(),
+                received.saturating_sub(pausing.copied().unwrap_or(0)),
+            )
+        });
+        marked.chain(heard).collect()
     }
 
     /// How long a share that this relay holds may be served this badly, if the standby serves it better.

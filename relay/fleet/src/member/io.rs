@@ -215,6 +215,9 @@ pub struct Fitness {
     pub silent: BTreeMap<String, String>,
     /// How many rules of each share it receives; without shares that were installed only recently.
     pub heard: BTreeMap<String, u32>,
+    /// How many of these are silent for no longer than they paused before: they count as received, but whether
+    /// their source has ended is not known yet.
+    pub pausing: BTreeMap<String, u32>,
 }
 
 /// What the driver is to do.

@@ -113,6 +113,7 @@ impl Member {
             .filter(|(_, planned)| is_me(&planned.standby) || is_me(&planned.holder))
             .map(|(share, _)| share.clone())
             .collect();
+        self.note_contested();
         self.note_vacant();
         self.note_standbys();
         let size = self.plan.shares.len() * self.plan.relays.len();

@@ -95,6 +95,55 @@ fn a_holder_that_never_heard_what_another_hears_gives_it_away_and_is_named() {
     }
 }
 
+/// Of cam0 nothing comes to this host for now, as in an earlier pause.
+fn pauses(sim: &mut Sim, host: usize) {
+    let one = || BTreeMap::from([("cam0".to_owned(), 1)]);
+    let fitness = Fitness {
+        heard: one(),
+        pausing: one(),
+        ..Fitness::default()
+    };
+    sim.input(host, Input::Fitness(fitness));
+}
+
+/// One relay has learnt of longer pauses than the other: a source that ends moves nothing, and one that goes
+/// on with long pauses is followed to the relay that receives it.
+#[test]
+fn a_relay_that_waits_for_a_longer_pause_gets_nothing_before_a_packet() {
+    for (seed, goes_on) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut sim = fleet(seed);
+        let holder = holders(&sim).unwrap()[0];
+        let member = sim.hosts[holder].member.as_ref().unwrap();
+        let standby = member.status(sim.local(holder)).shares["cam0"]
+            .standby
+            .clone();
+        let next = standby
+            .unwrap()
+            .strip_prefix("relay-")
+            .unwrap()
+            .parse()
+            .unwrap();
+        receives(&mut sim, holder, Some(true));
+        receives(&mut sim, next, Some(true));
+        sim.run_until(sim.now + 3000 * MS);
+        receives(&mut sim, holder, Some(false));
+        sim.run_until(sim.now + 400 * MS);
+        pauses(&mut sim, next);
+        stays(&mut sim, 2000);
+        if goes_on {
+            receives(&mut sim, next, Some(true));
+            sim.run_until(sim.now + 500 * MS);
+            pauses(&mut sim, next);
+            sim.run_until(sim.now + 1000 * MS);
+            assert_eq!(holders(&sim).unwrap()[0], next, "seed {seed}");
+        } else {
+            stays(&mut sim, 4000);
+            receives(&mut sim, next, Some(false));
+        }
+        stays(&mut sim, 3000);
+    }
+}
+
 /// The relay that first receives a source that starts again has no cause to be given anything.
 #[test]
 fn a_source_that_starts_again_moves_nothing() {
