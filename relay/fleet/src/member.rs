@@ -230,7 +230,10 @@ impl Member {
     /// Takes an input. `now` is the time of this call or a little earlier, never later.
     pub fn take(&mut self, now: u64, input: Input) {
         self.advance_clock(now);
-        self.started.get_or_insert(self.now);
+        if self.started.is_none() {
+            self.started = Some(self.now);
+            self.gates.begin(self.now);
+        }
         self.note(input);
         let (me, session) = (&self.config.relay, &self.session);
         let is_own = |relay: &str, number| relay == me && session.is_own(number);

@@ -33,12 +33,20 @@ struct Basis {
 impl Gates {
     pub(super) fn new(until: BTreeMap<String, u64>) -> Self {
         Self {
-            open: until.keys().cloned().collect(),
+            open: BTreeSet::new(),
             runs_out: 0,
             until,
             installing: None,
             basis: None,
         }
+    }
+
+    /// Counts the gates as open that a former process left open; those that were shut or have run out before
+    /// `now` were not this process's to shut.
+    pub(super) fn begin(&mut self, now: u64) {
+        let open = self.until.iter().filter(|(_, until)| **until > now);
+        self.open = open.map(|(share, _)| share.clone()).collect();
+        self.runs_out = 0;
     }
 
     pub(super) fn until(&self, share: &str) -> u64 {

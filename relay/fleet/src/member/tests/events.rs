@@ -266,6 +266,21 @@ fn a_gate_that_runs_out_is_reported_and_again_when_it_opens() {
     }
 }
 
+/// Its gates were shut, or ran out long ago: nothing happens to them.
+#[test]
+fn a_standby_that_restarts_shuts_nothing() {
+    let mut sim = fleet(2);
+    let before = holders(&sim).unwrap()[0];
+    sim.move_share("cam0", (before + 1) % 3);
+    sim.run_until(sim.now + 2 * HOLD);
+    assert_ne!(holders(&sim).unwrap()[0], before);
+    sim.reported.clear();
+    sim.kill(before, false, 100 * MS);
+    stays(&mut sim, 3000);
+    let is_shut = |event: &FleetEvent| matches!(event, FleetEvent::ShareShut { .. });
+    assert!(!was_reported(&sim, is_shut), "{:?}", sim.reported);
+}
+
 #[test]
 fn two_processes_of_a_name_are_reported_by_both_for_as_long_as_they_run() {
     let mut sim = fleet(4);
