@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::keys::{BeatMonitor, RelayEntry, SessionNumber, ShareEntry};
-use crate::member::{FleetEvent, Member, faulty};
+use crate::member::{FleetEvent, Member, PhaseName, faulty};
 use crate::placement::{Candidate, Loads, order};
 
 /// How many relays of a share's order may claim it.
@@ -108,9 +108,13 @@ impl Member {
         self.plan_shares();
         let me = self.config.relay.as_str();
         let is_me = |name: &Option<Arc<str>>| name.as_deref() == Some(me);
+        let stays: BTreeSet<String> = match &self.gates.installing {
+            Some(installing) if !self.takes_part() => installing.clone(),
+            _ => BTreeSet::new(),
+        };
         let shares = self.plan.shares.iter();
         self.plan.install = shares
-            .filter(|(_, planned)| is_me(&planned.standby) || is_me(&planned.holder))
+            .filter(|(share, it)| is_me(&it.standby) || is_me(&it.holder) || stays.contains(*share))
             .map(|(share, _)| share.clone())
             .collect();
         self.note_contested();
@@ -339,10 +343,23 @@ impl Member {
         (is_own && self.session.has_begun()).then_some(entry.modified)
     }
 
+    /// Whether the plan counts with this relay. Between two sessions it does not, and what is installed stays
+    /// so, with its counters, until it is known what this relay is to hold or stand by for.
+    fn takes_part(&self) -> bool {
+        let own = self.replica.relay(&self.config.relay);
+        self.session.phase == PhaseName::Left
+            || own.is_some_and(|own| !own.fenced && own.session == self.session.number)
+    }
+
     /// Has the data plane prepare the shares that this relay holds or stands by for.
     pub(super) fn install(&mut self) {
+        // What a former process left stays so, too.
+        let is_decided = self.gates.installing.is_some()
+            || self.takes_part()
+            || self.session.has_begun() && !self.plan.install.is_empty();
         if self.gates.installing.as_ref() != Some(&self.plan.install)
-            && self.session.phase != super::PhaseName::Starting
+            && self.session.phase != PhaseName::Starting
+            && is_decided
         {
             let shares = self.plan.install.clone();
             self.gates.installing = Some(shares.clone());

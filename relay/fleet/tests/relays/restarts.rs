@@ -7,7 +7,7 @@ use api::reply::FleetShareState;
 use config::OnIsolation;
 
 use crate::cluster::{Cluster, needs_etcd};
-use crate::node::{Node, each_at_one, eventually, pair, rules};
+use crate::node::{Node, each_at_one, eventually, pair, rules, shares};
 use crate::recorder::never_two;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,6 +29,32 @@ async fn a_restart_resumes_its_session() {
         eprintln!("the machine is too busy: the restart took longer than the hold");
     }
     eventually("each share is open at one", || each_at_one(&[&a, &b], 20)).await;
+    never_two(&[&a.host, &b.host]);
+}
+
+/// Its former session has ended meanwhile: until it is known what it stands by for, what runs stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_after_a_fence_leaves_the_rules_in_the_data_plane() {
+    needs_etcd!();
+    let cluster = Cluster::start(1).await;
+    let (mut a, b) = pair(&cluster, OnIsolation::Peers, 20).await;
+    let session = a.session();
+    a.crash();
+    eventually("the other has all", || b.host.open() == shares(20)).await;
+    a.run().await;
+    a.joined().await;
+    assert!(a.session() > session);
+    eventually("it stands by", || {
+        a.relay()
+            .status()
+            .member
+            .shares
+            .values()
+            .all(|share| share.standby.as_deref() == Some("relay-a"))
+    })
+    .await;
+    assert_eq!(a.host.installed(), shares(20));
+    assert!(!a.host.was_emptied());
     never_two(&[&a.host, &b.host]);
 }
 

@@ -281,6 +281,28 @@ fn a_standby_that_restarts_shuts_nothing() {
     assert!(!was_reported(&sim, is_shut), "{:?}", sim.reported);
 }
 
+/// Its gates are shut, and its rules stay with their counters.
+#[test]
+fn a_relay_that_was_fenced_keeps_its_rules_in_the_data_plane() {
+    let two = super::Settings {
+        relays: 2,
+        ..settings(OnIsolation::Peers)
+    };
+    for seed in 0..6 {
+        let mut sim = Sim::new(seed, two);
+        sim.run_until(6000 * MS);
+        let before = sessions(&sim);
+        let fenced = holders(&sim).unwrap()[0];
+        sim.hosts[fenced].stopped_until = sim.now + 3 * HOLD;
+        for _ in 0..8000 {
+            sim.run_until(sim.now + MS);
+            assert_eq!(sim.hosts[fenced].install.len(), 5, "seed {seed}");
+        }
+        assert!(sessions(&sim)[fenced] > before[fenced]);
+        assert!(!holders(&sim).unwrap().contains(&fenced));
+    }
+}
+
 #[test]
 fn two_processes_of_a_name_are_reported_by_both_for_as_long_as_they_run() {
     let mut sim = fleet(4);

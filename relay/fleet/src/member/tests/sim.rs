@@ -69,7 +69,7 @@ pub(super) struct Host {
     pub(super) gates: BTreeMap<String, u64>,
     saved: Option<Session>,
     /// The shares that the data plane was last asked to prepare.
-    install: BTreeSet<String>,
+    pub(super) install: BTreeSet<String>,
     pub(super) etcd_cut_until: u64,
     pub(super) peers_cut_until: u64,
     /// Until when it receives nothing, though its own messages arrive.
