@@ -95,9 +95,9 @@ impl Fleet {
         self.relay.full_report().await
     }
 
-    /// The fleet's rules.
-    pub(crate) async fn rules(&self) -> Reply<FleetRules> {
-        self.relay.rules().await.map_err(refusal)
+    /// The fleet's rules; with `last_known`, while etcd does not answer, those that this relay last had.
+    pub(crate) async fn rules(&self, last_known: bool) -> Reply<FleetRules> {
+        self.relay.rules(last_known).await.map_err(refusal)
     }
 
     /// The relay's inputs of the last seconds.

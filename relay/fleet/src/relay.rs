@@ -138,13 +138,14 @@ impl Relay {
         }
     }
 
-    /// The rules as they are stored.
+    /// The rules as they are stored; with `last_known`, while etcd does not answer, those that this relay last
+    /// had.
     ///
     /// # Errors
     ///
     /// If etcd does not answer.
-    pub async fn rules(&self) -> Result<FleetRules, Error> {
-        self.ask(Request::Rules).await
+    pub async fn rules(&self, last_known: bool) -> Result<FleetRules, Error> {
+        self.ask(|reply| Request::Rules(last_known, reply)).await
     }
 
     /// The same relay, for requests in the name of `by`, which all relays see.

@@ -3,7 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use lab::process::Process;
 use lab::wait;
@@ -194,4 +195,85 @@ fn a_relay_that_is_alone_forwards_the_rules_of_its_fleet() {
         rules["rules"].as_array()?.is_empty().then_some(())
     })
     .unwrap();
+}
+
+/// Ends the session of a relay, as another one does that has not seen it beat.
+fn fence(bed: &Bed, relay: &str) {
+    let key = format!("/mcr/plant/relays/{relay}");
+    let get = format!("get --print-value-only {key}");
+    let entry = bed.chain.relay.tool("etcdctl", &get).unwrap();
+    let fenced = entry.trim().replace("\"fenced\":false", "\"fenced\":true");
+    let mut etcdctl = bed.chain.relay.command("etcdctl");
+    etcdctl
+        .arg("txn")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null());
+    let mut child = etcdctl.spawn().unwrap();
+    let txn = format!("\nput {key} '{fenced}'\ndel /mcr/plant/beats/{relay}\n\n\n");
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(txn.as_bytes())
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_relay_that_is_fenced_counts_on_and_lists_its_rules_while_etcd_is_away() {
+    if let Err(reason) = can_run("etcd") {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let Some(bed) = Bed::new(Some(CONFIG), &[]) else {
+        return;
+    };
+    let data = tempfile::tempdir().unwrap();
+    let etcd = etcd(&bed, data.path());
+    let rules = file(RULES);
+    let apply = || bed.daemon.mcr(&["fleet", "apply", path(&rules)]).ok();
+    wait::some_within(wait::PATIENCE, "the rules are taken", apply).unwrap();
+    let is_open = || {
+        let status = bed.json(&["fleet", "status", "--json"]);
+        let since = status["relays"][0]["since_ms"].as_u64()?;
+        (status["shares"][0]["state"] == "open").then_some(since)
+    };
+    let before = wait::some_within(wait::PATIENCE, "the share is open", is_open).unwrap();
+    bed.send(100);
+    let sent = |expected: u64| {
+        wait::some_within(wait::PATIENCE, "all are relayed", || {
+            let stats = bed.json(&["stats", "--json"]);
+            (stats["rules"][0]["outputs"][0]["sent"]["packets"] == expected).then_some(())
+        })
+        .unwrap();
+    };
+    sent(100);
+    fence(&bed, "relay-a");
+    let again = || is_open().filter(|since| *since != before);
+    wait::some_within(wait::PATIENCE, "it has joined again", again).unwrap();
+    bed.send(100);
+    sent(200);
+    assert!(
+        bed.daemon
+            .mcr(&["fleet", "events"])
+            .unwrap()
+            .contains("relay_fenced")
+    );
+    drop(etcd);
+    wait::some_within(wait::PATIENCE, "etcd is away", || {
+        let etcd = &bed.json(&["fleet", "status", "--json"])["etcd"];
+        (etcd["reachable"] == false && etcd["last_answer_ms"].is_u64()).then_some(())
+    })
+    .unwrap();
+    let status = bed.daemon.mcr(&["fleet", "status"]).unwrap();
+    assert!(status.contains("; last answered "), "{status}");
+    // Scripts see that these may not be the fleet's rules any more.
+    for (arguments, shown) in [
+        (&["fleet", "list"][..], "cam1  cam1   relay-a"),
+        (&["fleet", "list", "--json"], "\"problem\""),
+        (&["fleet", "export"], ""),
+    ] {
+        let stdout = bed.fails(arguments, 69, &["etcd"]);
+        assert!(stdout.contains(shown), "{arguments:?}: {stdout}");
+    }
 }

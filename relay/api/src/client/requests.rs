@@ -122,6 +122,12 @@ macro_rules! for_each_request {
             /// not answer.
             fleet_rules() -> $crate::reply::FleetRules = GET "/v1/fleet/rules";
 
+            /// Reads the fleet's rules; while etcd does not answer, those that the relay last had.
+            ///
+            /// # Errors
+            /// As every request; `not_found` if the daemon is in no fleet.
+            fleet_known_rules() -> $crate::reply::FleetRules = GET "/v1/fleet/rules?last_known=true";
+
             /// Reads the inputs of the daemon's part of the fleet in the last `seconds`.
             ///
             /// # Errors

@@ -64,6 +64,9 @@ pub struct FleetEtcd {
     pub beat_ms: Option<f64>,
     /// Time since it acknowledged a beat, in milliseconds.
     pub last_ack_ms: Option<u64>,
+    /// Time since it last answered anything, in milliseconds: while it does not answer, what is shown of others
+    /// is as old.
+    pub last_answer_ms: Option<u64>,
 }
 
 /// A relay of a fleet.
@@ -72,7 +75,7 @@ pub struct FleetEtcd {
 pub struct FleetRelay {
     /// Its name.
     pub name: String,
-    /// `up`, `drained`, `unfit` (for some share), `silent` or `fenced`.
+    /// `up`, `drained`, `unfit` (for some share), `unknown`, `silent` or `fenced`.
     pub state: FleetRelayState,
     /// Since when it has a session, or has none, in milliseconds since 1970.
     pub since_ms: u64,
@@ -125,6 +128,8 @@ named! {
         Fenced = "fenced",
         /// It has no session.
         Silent = "silent",
+        /// Neither etcd answers nor this relay.
+        Unknown = "unknown",
         /// It could not serve some share.
         Unfit = "unfit",
         /// An operator has it hold nothing.
@@ -176,6 +181,8 @@ pub enum FleetShareState {
     Open,
     /// Another relay holds it.
     Elsewhere,
+    /// Another relay held it when etcd last answered, and does not answer either.
+    Unknown,
 }
 
 /// What rules of a fleet counted.
@@ -200,6 +207,9 @@ pub struct FleetRules {
     pub generation: u64,
     /// The rules as they were applied, with roles for interfaces.
     pub rules: Vec<RuleDocument>,
+    /// Why these may not be the fleet's any more: etcd does not answer, and they are what the relay last had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// What a relay was given of late, as `mcr fleet record` writes it.

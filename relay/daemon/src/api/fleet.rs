@@ -21,12 +21,24 @@ pub(super) async fn status(State(service): State<Arc<Service>>) -> Reply<Json<Fl
     Ok(Json(service.fleet()?.full_status().await))
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RulesOptions {
+    /// While etcd does not answer, those that the relay last had.
+    #[serde(default)]
+    last_known: bool,
+}
+
 /// The fleet's rules and their generation.
-#[utoipa::path(get, path = "/v1/fleet/rules", tag = "fleet", operation_id = "fleet_rules",
+#[utoipa::path(get, path = "/v1/fleet/rules", tag = "fleet", operation_id = "fleet_rules", params(RulesOptions),
     responses((status = 200, body = FleetRules), (status = 404, body = ErrorReply),
         (status = 422, body = ErrorReply)))]
-pub(super) async fn rules(State(service): State<Arc<Service>>) -> Reply<Json<FleetRules>> {
-    service.fleet()?.rules().await.map(Json)
+pub(super) async fn rules(
+    State(service): State<Arc<Service>>,
+    Parameters(options): Parameters<RulesOptions>,
+) -> Reply<Json<FleetRules>> {
+    service.fleet()?.rules(options.last_known).await.map(Json)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

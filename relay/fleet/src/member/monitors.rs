@@ -227,6 +227,15 @@ impl Member {
         (asked >= UNANSWERED_AFTER).then(|| now.saturating_sub(since) / 1_000_000)
     }
 
+    /// Whether a monitor answers this relay.
+    pub(super) fn has_answered(&self, relay: &str, now: u64) -> bool {
+        let promised = &self.monitors.promised;
+        let mut promises = promised
+            .iter()
+            .filter(|(monitor, _)| monitor.relay == relay);
+        promises.any(|(_, promise)| now < promise.asked + self.config.hold_ns)
+    }
+
     /// Monitors whose promises have run out, if promises are asked for; once this relay has stopped asking,
     /// those whose promises had run out by then.
     pub(super) fn silent_monitors(&self) -> Vec<&str> {

@@ -167,6 +167,7 @@ impl Member {
             RelayEntry { fenced: true, .. } => FleetRelayState::Fenced,
             RelayEntry { session: 0, .. } => FleetRelayState::Silent,
             _ if self.replica.is_missing(name) => FleetRelayState::Silent,
+            _ if !self.is_known(name, now) => FleetRelayState::Unknown,
             _ if self.replica.is_drained(name) => FleetRelayState::Drained,
             _ if unfit.is_empty() => FleetRelayState::Up,
             _ => FleetRelayState::Unfit,
@@ -190,6 +191,12 @@ impl Member {
             session: entry.session,
             reported: relay,
         }
+    }
+
+    /// Whether the state of a relay is known now: while etcd does not answer, only what answers this relay is.
+    fn is_known(&self, relay: &str, now: u64) -> bool {
+        let answers = self.etcd_reachable || now < self.beat.until;
+        answers || relay == self.config.relay || self.has_answered(relay, now)
     }
 
     /// Shares that a relay serves badly, by its own report or compared with others.
@@ -236,8 +243,9 @@ impl Member {
 
     fn share_state(&self, name: &str, planned: &Planned, now: u64) -> FleetShareState {
         if self.holds(name).is_none() {
-            return match planned.holder {
+            return match planned.holder.as_deref() {
                 None if now < self.gates.until(name) => FleetShareState::Open,
+                Some(holder) if !self.is_known(holder, now) => FleetShareState::Unknown,
                 Some(_) => FleetShareState::Elsewhere,
                 None => FleetShareState::Vacant,
             };
@@ -278,6 +286,12 @@ impl Member {
                 Some("who holds it is not known before etcd answers".to_owned())
             }
             FleetShareState::Shut => Some(self.why_shut(name)),
+            FleetShareState::Unknown => {
+                let holder = holder.map_or("-", |holder| holder);
+                Some(format!(
+                    "{holder} held it; neither etcd answers nor {holder}"
+                ))
+            }
             FleetShareState::Open if own.is_some() => own.cloned(),
             _ if lacks.is_some() => lacks.map(|(holder, what)| format!("{holder} {what}")),
             FleetShareState::Vacant if planned.standby.is_none() => {

@@ -34,7 +34,8 @@ pub(super) enum Request {
     /// The inputs of the member in the last `Duration`.
     Record(Duration, Reply<Vec<u8>>),
     Counters(oneshot::Sender<Status>),
-    Rules(Reply<FleetRules>),
+    /// The rules; whether those that this relay last had will do.
+    Rules(bool, Reply<FleetRules>),
     Apply {
         by: Option<String>,
         rules: Vec<RuleDocument>,
@@ -66,7 +67,7 @@ impl Operator {
             // The engine handles these itself.
             Request::Leave(_) | Request::Record(..) => {}
             Request::Counters(reply) => drop(reply.send(self.with_counters().await)),
-            Request::Rules(reply) => drop(reply.send(self.stored().await)),
+            Request::Rules(last_known, reply) => drop(reply.send(self.rules(last_known).await)),
             Request::Apply {
                 by,
                 rules,
@@ -125,17 +126,38 @@ impl Operator {
         }
     }
 
+    async fn rules(&self, last_known: bool) -> Result<FleetRules, Error> {
+        let is_away = !self.status.member.etcd_reachable;
+        if last_known && is_away {
+            return Ok(self.known(Some(self.status.etcd_problem())));
+        }
+        match self.stored().await {
+            Err(Error::Unavailable(why)) if last_known => {
+                let problem = format!("etcd: {why}; the rules are those that this relay last had");
+                Ok(self.known(Some(problem)))
+            }
+            stored => stored,
+        }
+    }
+
+    /// The rules that are in force here.
+    fn known(&self, problem: Option<String>) -> FleetRules {
+        FleetRules {
+            generation: self.rules.generation,
+            rules: self.rules.documents.clone(),
+            problem,
+        }
+    }
+
     async fn stored(&self) -> Result<FleetRules, Error> {
         let Some(current) = self.store().current().await?.current else {
-            // If the key is invalid or was deleted, the rules that are in force here.
-            return Ok(FleetRules {
-                generation: self.rules.generation,
-                rules: self.rules.documents.clone(),
-            });
+            // The key is invalid or was deleted.
+            return Ok(self.known(None));
         };
         Ok(FleetRules {
             generation: current.generation,
             rules: self.documents(&current).await?,
+            problem: None,
         })
     }
 

@@ -16,6 +16,18 @@ const NEVER_MS: u64 = u64::MAX / 2_000_000;
 /// ten seconds, and a hold is five at most.
 const SILENT_MS: u64 = 20_000;
 
+impl Status {
+    /// That etcd does not answer, why, and how old what is shown of others is.
+    pub(super) fn etcd_problem(&self) -> String {
+        let why = self.etcd.reason.as_deref().unwrap_or("no answer");
+        let age = self.etcd.last_answer_ms.map_or_else(String::new, |ms| {
+            let seconds = ms / 1000;
+            format!("; it last answered {seconds} s ago, and rules and other relays are shown as of then")
+        });
+        format!("etcd: {why}{age}")
+    }
+}
+
 pub(super) fn status(status: &Status, hold: Duration) -> FleetStatus {
     let member = &status.member;
     let members = member.relays.values();
@@ -78,13 +90,14 @@ fn problems(status: &Status, relays: &[FleetRelay], shares: &[FleetShare]) -> Ve
         let chosen = shares
             .iter()
             .filter(move |share| (share.state == FleetShareState::Vacant) == is_vacant);
+        // That etcd does not answer stands for all that is unknown.
+        let chosen = chosen.filter(|share| share.state != FleetShareState::Unknown);
         chosen.filter_map(|FleetShare { name, problem, .. }| {
             Some(format!("share {name:?}: {}", problem.as_ref()?))
         })
     };
     if !status.member.etcd_reachable {
-        let why = status.etcd.reason.as_deref().unwrap_or("no answer");
-        problems.push(format!("etcd: {why}"));
+        problems.push(status.etcd_problem());
     }
     problems.extend(status.member.wrong.clone());
     problems.extend(status.unused_rules.clone());
@@ -229,6 +242,31 @@ mod tests {
                 "relay relay-b: was silent and is fenced; look at its host",
             ]
         );
+    }
+
+    #[test]
+    fn an_etcd_that_is_away_is_named_with_the_age_of_what_is_shown() {
+        let mut example = example();
+        example.member.etcd_reachable = false;
+        example.etcd.reason = Some("cannot connect".to_owned());
+        let share = example.member.shares.get_mut("cam").unwrap();
+        share.state = FleetShareState::Unknown;
+        share.problem = Some("relay-b held it".to_owned());
+        for (last_answer_ms, age) in [
+            (None, ""),
+            (
+                Some(12_345),
+                "; it last answered 12 s ago, and rules and other relays are shown as of then",
+            ),
+        ] {
+            example.etcd.last_answer_ms = last_answer_ms;
+            let problems = status(&example, Duration::from_secs(2)).problems;
+            assert_eq!(problems[0], format!("etcd: cannot connect{age}"));
+            assert!(
+                !problems.iter().any(|it| it.contains("cam")),
+                "{problems:?}"
+            );
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(super) struct Tally {
     pub(super) takeovers: u64,
     /// How long the last answered transaction took.
     answer: Option<Duration>,
+    /// When etcd last answered, in ns of `CLOCK_BOOTTIME`.
+    answered_ns: Option<u64>,
     /// Why etcd does not answer, if it does not.
     away: Option<String>,
     /// Why the rules that etcd names are not used, if so.
@@ -44,6 +46,7 @@ impl Tally {
 
     pub(super) fn back(&mut self) {
         self.away = None;
+        self.answered_ns = Some(boottime_ns());
     }
 
     /// Notes an answer; returns whether it is the first since etcd was away.
@@ -51,8 +54,9 @@ impl Tally {
         if !matches!(outcome, Outcome::Applied { .. } | Outcome::Refused { .. }) {
             return false;
         }
-        let took = boottime_ns().saturating_sub(sent_ns);
-        self.answer = Some(Duration::from_nanos(took));
+        let now = boottime_ns();
+        self.answered_ns = Some(now);
+        self.answer = Some(Duration::from_nanos(now.saturating_sub(sent_ns)));
         self.away.take().is_some()
     }
 }
@@ -65,6 +69,7 @@ pub(super) fn of(member: member::Status, rules: &Rules, tally: &Tally) -> Status
             reason: tally.away.clone(),
             beat_ms: tally.answer.map(|took| took.as_secs_f64() * 1e3),
             last_ack_ms: member.last_ack_ms,
+            last_answer_ms: tally.answered_ns.map(ms_since),
             ..FleetEtcd::default()
         },
         member,
@@ -73,6 +78,10 @@ pub(super) fn of(member: member::Status, rules: &Rules, tally: &Tally) -> Status
         takeovers: tally.takeovers,
         counters: BTreeMap::new(),
     }
+}
+
+fn ms_since(at_ns: u64) -> u64 {
+    boottime_ns().saturating_sub(at_ns) / 1_000_000
 }
 
 /// Why etcd is unavailable, for people.

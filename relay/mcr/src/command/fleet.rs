@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
     match &args.command {
         Command::Status(watch) => status(*watch, &control, global)?,
-        Command::List => list(&control, global)?,
+        Command::List => return list(&control, global),
         Command::Apply(args) => {
             let dry_run = args.dry_run;
             replace(&args.file.file, dry_run, args.generation, &control, global)?;
@@ -213,17 +213,21 @@ fn status(watch: Watch, control: &Control, global: &Global) -> Result<(), Failur
     })
 }
 
-fn list(control: &Control, global: &Global) -> Result<(), Failure> {
-    let rules = control.fleet_rules()?;
+/// Lists the rules; those that the relay last had are marked, and the exit status says that etcd is away.
+fn list(control: &Control, global: &Global) -> Result<ExitCode, Failure> {
+    let rules = control.fleet_known_rules()?;
     if global.json {
-        return Ok(render::json(&rules)?);
-    }
-    if rules.rules.is_empty() {
+        render::json(&rules)?;
+    } else if rules.rules.is_empty() && rules.problem.is_none() {
         eprintln!("no rules; mcr fleet apply brings some");
-        return Ok(());
+    } else {
+        let status = control.fleet()?;
+        render::text(&render::fleet::rules(&rules.rules, &status))?;
     }
-    let status = control.fleet()?;
-    Ok(render::text(&render::fleet::rules(&rules.rules, &status))?)
+    match rules.problem {
+        None => Ok(ExitCode::SUCCESS),
+        Some(problem) => Err(Failure::new(Status::Unavailable, problem)),
+    }
 }
 
 fn export(control: &Control, global: &Global) -> Result<(), Failure> {

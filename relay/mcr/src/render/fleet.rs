@@ -66,7 +66,10 @@ fn this_relay(status: &FleetStatus) -> String {
 fn etcd(etcd: &FleetEtcd) -> String {
     if !etcd.reachable {
         let reason = etcd.reason.as_deref().unwrap_or("no reason given");
-        return format!("cannot be used: {reason}");
+        let last = etcd.last_answer_ms.map_or_else(String::new, |ms| {
+            format!("; last answered {} ago", duration(ms as f64 / 1e3))
+        });
+        return format!("cannot be used: {reason}{last}");
     }
     let (endpoint, version) = (etcd.endpoint.as_ref(), etcd.version.as_ref());
     let parts = [
@@ -119,6 +122,7 @@ fn state(share: &FleetShare) -> &'static str {
         FleetShareState::Handing => "handing",
         FleetShareState::Open => "open here",
         FleetShareState::Elsewhere => "held",
+        FleetShareState::Unknown => "unknown",
     }
 }
 

@@ -8,8 +8,8 @@ import { acts, may, send } from "./session.js";
 import { duration, element, tableOf, things, whole } from "./words.js";
 
 const SHOWN = 100;
-const RELAYS = { up: "up", drained: "degraded", unfit: "degraded", silent: "down", fenced: "down" };
-const SHARES = { open: "up", elsewhere: "up", handing: "degraded", shut: "down", vacant: "down" };
+const RELAYS = { up: "up", drained: "degraded", unfit: "degraded", unknown: "degraded", silent: "down", fenced: "down" };
+const SHARES = { open: "up", elsewhere: "up", handing: "degraded", unknown: "degraded", shut: "down", vacant: "down" };
 
 // Hidden on a relay of no fleet. `done` is called after an action.
 export async function lookAtFleet(section, name, done) {
@@ -21,7 +21,8 @@ export async function lookAtFleet(section, name, done) {
 function show(section, fleet, done) {
   const now = Date.now();
   const ago = (at) => (at === undefined ? "" : duration(Math.max(0, now - at) / 1000));
-  const etcd = fleet.etcd.reachable ? "etcd answers" : `etcd cannot be used: ${fleet.etcd.reason ?? "no reason given"}`;
+  const last = fleet.etcd.last_answer_ms === undefined ? "" : `; last answered ${duration(fleet.etcd.last_answer_ms / 1000)} ago`;
+  const etcd = fleet.etcd.reachable ? "etcd answers" : `etcd cannot be used: ${fleet.etcd.reason ?? "no reason given"}${last}`;
   const about = element("p", fleet.etcd.reachable ? "" : "down",
     `this is ${fleet.relay}; ${things(fleet.rules, "rule")} of generation ${fleet.generation}; ${etcd}`);
   const problems = element("ul");

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use api::reply::{FleetRelayState, FleetShareState};
+use config::OnIsolation;
+
 use super::events::fleet;
-use super::holders;
 use super::outages::receives;
 use super::sim::{MS, Sim};
+use super::{HOLD, holders, settings};
 use crate::member::{Fitness, Input, Status};
 
 /// The status that a relay reports.
@@ -61,6 +64,42 @@ fn a_source_that_starts_makes_no_relay_unfit_that_has_not_joined() {
         let unfit = &status.relays[&format!("relay-{third}")].reported.unfit;
         let why = format!("receives nothing of it, and relay-{holder} does");
         assert_eq!(unfit.get("cam0"), Some(&why));
+    }
+}
+
+/// While etcd is away, what was read last is no news: only a relay that answers is known to be there.
+#[test]
+fn what_neither_etcd_nor_a_relay_says_is_unknown() {
+    for (policy, seed) in [(OnIsolation::Peers, 1), (OnIsolation::Stop, 2)] {
+        let mut sim = Sim::new(seed, settings(policy));
+        sim.run_until(6000 * MS);
+        let all = holders(&sim).unwrap();
+        let (me, other) = (all[0], *all.iter().find(|host| **host != all[0]).unwrap());
+        let share = format!("cam{}", all.iter().position(|host| *host == other).unwrap());
+        let seen = |sim: &Sim| {
+            let status = status(sim, me);
+            assert_eq!(
+                status.relays[&format!("relay-{me}")].reported.state,
+                FleetRelayState::Up
+            );
+            let relay = status.relays[&format!("relay-{other}")].reported.state;
+            (relay, status.shares[&share].state)
+        };
+        let known = (FleetRelayState::Up, FleetShareState::Elsewhere);
+        let unknown = (FleetRelayState::Unknown, FleetShareState::Unknown);
+        assert_eq!(seen(&sim), known);
+        sim.etcd_down_until = sim.now + 20_000 * MS;
+        sim.input(me, Input::EtcdReachable(false));
+        sim.run_until(sim.now + 3 * HOLD);
+        let answers = policy == OnIsolation::Peers;
+        assert_eq!(
+            seen(&sim),
+            if answers { known } else { unknown },
+            "{policy:?}"
+        );
+        sim.kill(other, true, 60_000 * MS);
+        sim.run_until(sim.now + 2 * HOLD);
+        assert_eq!(seen(&sim), unknown, "{policy:?}");
     }
 }
 
