@@ -2,6 +2,7 @@
 //! hook, and devices above an input's interface in other network namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use rules::net::Mac;
 use rules::rule::{LocalDelivery, Rule};
@@ -45,24 +46,20 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Evidence that more devices use a group's address than this namespace accounts for: each device above an
-/// interface counts once there (`dev_mc_sync`), in whichever namespace it is itself.
+/// Evidence that more devices use a group's address than this namespace accounts for. A device that hands its
+/// addresses on, to one below it or to its hardware, counts as a user of each itself (`__hw_addr_sync_one`): as
+/// many as are left over at every address are such.
 fn other_namespace(snapshot: &Snapshot, rule: &Rule, link: &Link, group: Mac) -> Option<String> {
-    let users = *snapshot.group_users.get(&(link.index, group))?;
-    let groups = |index: u32| {
-        let joined = snapshot.joined.iter();
-        let same = joined.filter(|(on, joined)| *on == index && Mac::of_group(*joined) == group);
-        same.count() as u64
+    let users_of = |group| snapshot.group_users.get(&(link.index, group)).copied();
+    let accounted_of = |group| {
+        let of_link = joined(snapshot, link.index, group).count();
+        (of_link + uppers(snapshot, link, group)) as u64
     };
-    let uppers = snapshot.links.iter().filter(|upper| {
-        let has_joined = || {
-            with_uppers(snapshot, upper)
-                .into_iter()
-                .any(|index| groups(index) > 0)
-        };
-        upper.lower == Some(link.index) && has_joined()
-    });
-    let accounted = groups(link.index) + uppers.count() as u64;
+    let own = snapshot.joined.iter().filter(|(on, _)| *on == link.index);
+    let groups = own.map(|(_, address)| Mac::of_group(*address));
+    let left_over = groups.filter_map(|group| users_of(group)?.checked_sub(accounted_of(group)));
+    let itself = left_over.min().unwrap_or(0);
+    let (users, accounted) = (users_of(group)?, accounted_of(group) + itself);
     (users > accounted).then(|| {
         format!(
             "something else takes {group} there ({users} users in /proc/net/dev_mcast, {accounted} of them \
@@ -71,6 +68,29 @@ fn other_namespace(snapshot: &Snapshot, rule: &Rule, link: &Link, group: Mac) ->
             rule.name
         )
     })
+}
+
+/// What is joined on a link of the groups with one address.
+fn joined(snapshot: &Snapshot, link: u32, group: Mac) -> impl Iterator<Item = &(u32, IpAddr)> {
+    let joined = snapshot.joined.iter();
+    joined.filter(move |(on, address)| {
+        *on == link && Mac::of_group(*address) == group && !stays_inside(*address)
+    })
+}
+
+/// Whether no device takes part in a group: of IPv6 one that does not leave its interface (`igmp6_group_added`).
+fn stays_inside(group: IpAddr) -> bool {
+    matches!(group, IpAddr::V6(group) if group.segments()[0] & 0xf < 2)
+}
+
+/// How many devices above a link use a group's address there: each counts once (`dev_mc_sync`).
+fn uppers(snapshot: &Snapshot, link: &Link, group: Mac) -> usize {
+    let uses = |upper: &&Link| {
+        let mut all = with_uppers(snapshot, upper).into_iter();
+        upper.lower == Some(link.index)
+            && all.any(|index| joined(snapshot, index, group).next().is_some())
+    };
+    snapshot.links.iter().filter(uses).count()
 }
 
 /// A link and all links above it.

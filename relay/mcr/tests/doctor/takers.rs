@@ -12,6 +12,7 @@ use super::bed::diagnose;
 lab::on_both_paths!(
     reports_a_macvlan_in_another_namespace,
     reports_a_packet_socket_behind_the_hook,
+    takes_an_input_above_another_device_for_no_taker,
 );
 
 fn relay(path: &str) -> Option<(Chain, Daemon)> {
@@ -73,4 +74,19 @@ fn reports_a_packet_socket_behind_the_hook(path: &str) {
         .unwrap();
     diagnose(&daemon).has_no("taker");
     drop((early, late));
+}
+
+/// A macvlan hands what is joined on it on to the device below, and counts as a user of it itself.
+fn takes_an_input_above_another_device_for_no_taker(path: &str) {
+    let Some((chain, daemon)) = relay(path) else {
+        return;
+    };
+    link::macvlan((&chain.relay, "mv0"), "veth1").unwrap();
+    let input = "239.1.1.2%mv0:5001";
+    daemon
+        .add("cam2", input, &["239.10.1.2%veth2:6001"])
+        .unwrap();
+    let is_joined = |rule: &api::reply::RuleStats| rule.inputs[0].joined;
+    daemon.wait_for("cam2", "it is joined", is_joined).unwrap();
+    diagnose(&daemon).has_no("taker");
 }
