@@ -183,6 +183,35 @@ impl DropReason {
         matches!(self, Self::Standby | Self::Duplicate | Self::NotWanted)
     }
 
+    /// Returns whether packets are lost that an output which is up, or the rule itself, should have passed on: that
+    /// an output is down is reported itself.
+    pub const fn is_fault(self) -> bool {
+        match self {
+            Self::Malformed
+            | Self::OwnSource
+            | Self::RateLimited
+            | Self::FragmentUnknown
+            | Self::BufferExhausted
+            | Self::TooBig
+            | Self::TtlExpired
+            | Self::EgressFull
+            | Self::EgressError
+            | Self::OverBudget
+            | Self::Late
+            | Self::Stray
+            | Self::StreamsExceeded => true,
+            Self::InterfaceMissing
+            | Self::InterfaceDown
+            | Self::NoAddress
+            | Self::NoRoute
+            | Self::NoNeighbour
+            | Self::IpsecPolicy
+            | Self::Standby
+            | Self::Duplicate
+            | Self::NotWanted => false,
+        }
+    }
+
     /// Returns whether it drops an input's packets because of what the rule's other inputs deliver.
     pub const fn is_of_an_input(self) -> bool {
         matches!(

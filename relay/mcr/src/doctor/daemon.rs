@@ -124,17 +124,9 @@ fn output_down(rule: &RuleStats, output: &OutputStats) -> Finding {
     Finding::of_rule(Severity::Stops, &rule.name, evidence).remedy(remedy)
 }
 
-/// Drop reasons whose cause is not the rules themselves.
-const FAULTS: [DropReason; 4] = [
-    DropReason::Malformed,
-    DropReason::OwnSource,
-    DropReason::TooBig,
-    DropReason::EgressFull,
-];
-
 fn losses(rule: &RuleStats) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for reason in FAULTS {
+    for reason in DropReason::ALL.into_iter().filter(|one| one.is_fault()) {
         let own = rule.dropped.get(reason.as_str()).copied().unwrap_or(0);
         let of_outputs = rule.outputs.iter().filter_map(|output| {
             let dropped = output.dropped.get(reason.as_str())?;
@@ -152,4 +144,28 @@ fn losses(rule: &RuleStats) -> Vec<Finding> {
         }
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_drop_reason_that_is_a_fault_is_told() {
+        for reason in DropReason::ALL {
+            let rule: RuleStats = serde_json::from_value(json!({
+                "name": "a", "state": "up", "path": "userspace", "path_reason": "",
+                "inputs": [], "received": { "packets": 9, "bytes": 9 }, "dropped": {},
+                "outputs": [{
+                    "to": "239.1.1.1%veth2:6001", "state": "up", "interface": "veth2",
+                    "sent": { "packets": 0, "bytes": 0 }, "dropped": { reason.as_str(): 9 },
+                }],
+            }))
+            .unwrap();
+            let told = losses(&rule);
+            assert_eq!(told.len(), usize::from(reason.is_fault()), "{reason}");
+        }
+    }
 }

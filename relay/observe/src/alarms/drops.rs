@@ -166,7 +166,7 @@ impl Losses {
     /// the other: a difference within a hundredth of what was received counts as none.
     fn passed(&mut self, received: u64, dropped: &Drops) -> u64 {
         let grew = grown(received, std::mem::replace(&mut self.received, received));
-        let unwanted = dropped.occurred().filter(|(reason, _)| is_fault(*reason));
+        let unwanted = dropped.occurred().filter(|(reason, _)| reason.is_fault());
         let passed = received.saturating_sub(unwanted.map(|(_, packets)| packets).sum());
         if passed.abs_diff(self.rule.sent) > grew / 100 {
             passed
@@ -240,7 +240,7 @@ impl Ledger {
     fn sample(&mut self, now_ns: u64, dropped: &Drops, sent: Option<u64>) -> Vec<DropChange> {
         let before = std::mem::replace(&mut self.dropped, dropped.clone());
         let packets = |reason| grown(dropped.0[reason as usize], before.0[reason as usize]);
-        let reasons = DropReason::ALL.into_iter().filter(|one| is_fault(*one));
+        let reasons = DropReason::ALL.into_iter().filter(|one| one.is_fault());
         let has_dropped = reasons.clone().any(|reason| packets(reason) > 0);
         let levels = reasons.map(|one| (one, (SOME.condition)(&Reading::of(one, packets(one)))));
         let edges = self.some.sample(now_ns, levels).into_iter();
@@ -379,17 +379,4 @@ pub(crate) fn lost<'a>(drops: impl Iterator<Item = &'a Drops>) -> u64 {
     let occurred = drops.flat_map(Drops::occurred);
     let lost = occurred.filter(|(reason, _)| !reason.is_intended());
     lost.fold(0, |sum, (_, count)| sum.saturating_add(count))
-}
-
-/// Whether a reason is reported here; an output that is down is reported separately.
-const fn is_fault(reason: DropReason) -> bool {
-    !reason.is_intended()
-        && !matches!(
-            reason,
-            DropReason::InterfaceMissing
-                | DropReason::InterfaceDown
-                | DropReason::NoAddress
-                | DropReason::NoRoute
-                | DropReason::NoNeighbour
-        )
 }
