@@ -19,6 +19,12 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     for rule in rules.filter(|rule| rule.state != State::Disabled) {
         let mut views = snapshot.compiled.rules.values();
         let view = views.find(|view| view.name == rule.name);
+        if rule.state == State::Down && rule.state_reason.as_ref() == Some(&rule.path_reason) {
+            // The capability check reports what the rule itself asks for.
+            let is_new = view.is_none_or(|view| view.placement.serves);
+            findings.extend(is_new.then(|| refused(rule)));
+            continue;
+        }
         // The interface check reports what is wrong with interfaces and routes.
         let is_pending = |at: &str| {
             let input = view.and_then(|view| view.inputs.iter().find(|input| input.at == at));
@@ -100,8 +106,17 @@ fn lost_behind(egress: &EgressStats) -> Finding {
     ))
 }
 
+/// A rule that no path takes: nothing of it is joined or sent.
+fn refused(rule: &RuleStats) -> Finding {
+    let evidence = format!("no path takes it: {}", rule.path_reason);
+    Finding::of_rule(Severity::Stops, &rule.name, evidence).remedy(
+        "start the daemon without what forces the path, or leave out what that path does not have",
+    )
+}
+
 fn not_joined(rule: &RuleStats, input: &InputStats) -> Finding {
-    let reason = input.reason.as_deref().unwrap_or("no reason given");
+    let known = input.reason.as_ref().or(rule.state_reason.as_ref());
+    let reason = known.map_or("no reason given", String::as_str);
     let evidence = format!("input {} is not joined: {reason}", input.at);
     Finding::of_rule(Severity::Stops, &rule.name, evidence)
         .remedy("ip maddress show lists what is joined; the daemon's log has the kernel's answer")

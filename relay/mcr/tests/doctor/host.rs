@@ -8,7 +8,7 @@ use lab::daemon::{Daemon, Options};
 use lab::socket::{Receiver, Sender};
 use serde_json::Value;
 
-use super::bed::{RULE, bed, nft};
+use super::bed::{RULE, bed, diagnose, nft};
 
 #[test]
 fn a_healthy_bed_has_nothing_that_stops_or_harms() {
@@ -217,4 +217,20 @@ fn reports_what_the_lack_of_each_feature_means_and_the_daemon_does_without() {
             assert_eq!(counted.outputs[0].sent.packets, 20, "{feature:?} {rule}");
         }
     }
+}
+
+#[test]
+fn names_why_no_path_takes_a_rule() {
+    let Some(bed) = bed(RULE) else { return };
+    let rules = RULE.replace(":6001\"", ":6001,fragment=yes\"");
+    let options = Options {
+        config: Some(rules),
+        ..Options::path("kernel")
+    };
+    let daemon = Daemon::start(bed.relay(), options).unwrap();
+    let diagnosis = diagnose(&daemon);
+    let words = ["cam1", "no path takes it", "fragment=yes"];
+    diagnosis.has("daemon", "stops", &words);
+    let all = format!("{:?}", diagnosis.findings);
+    assert!(!all.contains("no reason given"), "{all}");
 }
