@@ -128,3 +128,30 @@ fn a_filter_that_cannot_be_judged_is_only_suspected() {
     diagnosis.has("firewall", "harms", &["may drop IGMP queries"]);
     assert_eq!(diagnosis.status, 0);
 }
+
+#[test]
+fn chains_of_other_devices_concern_nobody() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.relay()
+        .ip("link add other0 type veth peer name other1")
+        .unwrap();
+    let table = |devices: &str| {
+        let chain = |hook| {
+            format!("chain {hook} {{ type filter hook {hook} {devices} priority 0; policy drop; }}")
+        };
+        format!(
+            "table netdev guard {{\n{}\n{}\n}}",
+            chain("ingress"),
+            chain("egress")
+        )
+    };
+    for devices in ["device other0", "devices = { other0, other1 }"] {
+        nft(bed.relay(), &table(devices));
+        bed.doctor(&[]).has_no("firewall");
+        nft(bed.relay(), "delete table netdev guard");
+    }
+    nft(bed.relay(), &table("devices = { other0, veth1 }"));
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("firewall", "stops", &["IGMP queries", "guard ingress"]);
+    diagnosis.has("firewall", "stops", &["IGMP reports", "guard egress"]);
+}

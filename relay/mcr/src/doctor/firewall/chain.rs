@@ -87,8 +87,8 @@ pub(crate) struct Chain {
     pub(crate) name: String,
     /// `input`, `output`, …; empty for chains that are only jumped to.
     pub(crate) hook: String,
-    /// The device of a netdev chain.
-    pub(crate) device: Option<String>,
+    /// The devices of a chain that hangs at devices.
+    pub(crate) devices: Vec<String>,
     pub(crate) drops_by_default: bool,
     pub(crate) rules: Vec<FilterRule>,
 }
@@ -114,8 +114,16 @@ impl Chain {
             "ip6" => !packet.is_ipv4,
             _ => false,
         };
-        let device = self.device.as_ref();
-        hook && family && device.is_none_or(|device| *device == packet.interface)
+        let is_there = || {
+            let mut devices = self.devices.iter();
+            devices.any(|device| word_matches(device, &packet.interface))
+        };
+        hook && family && (!self.is_at_devices() || is_there())
+    }
+
+    /// Whether only packets of its devices pass through it.
+    pub(crate) fn is_at_devices(&self) -> bool {
+        matches!(self.hook.as_str(), "ingress" | "egress")
     }
 }
 

@@ -10,7 +10,37 @@ use super::printed;
 /// Reads all chains with their rules.
 pub(super) fn chains() -> Result<Vec<Chain>> {
     let ruleset = printed("nft", &["--json", "list", "ruleset"])?;
-    parse(&serde_json::from_slice(&ruleset).context("nft --json")?)
+    let mut chains = parse(&serde_json::from_slice(&ruleset).context("nft --json")?)?;
+    // Up to 1.0.6 the devices are in the text alone.
+    if chains
+        .iter()
+        .any(|it| it.is_at_devices() && it.devices.is_empty())
+    {
+        let text = printed("nft", &["list", "chains"])?;
+        add_devices(&mut chains, &String::from_utf8_lossy(&text));
+    }
+    Ok(chains)
+}
+
+/// Adds the devices that chains have in `nft list chains`: `device "eth0"` or `devices = { eth0, eth1 }`.
+fn add_devices(chains: &mut [Chain], text: &str) {
+    let (mut table, mut name) = (String::new(), "");
+    for line in text.lines().map(str::trim) {
+        if let Some(opened) = line.strip_prefix("table ") {
+            opened.trim_end_matches(" {").clone_into(&mut table);
+        } else if let Some(opened) = line.strip_prefix("chain ") {
+            name = opened.trim_end_matches(" {");
+        } else if let Some((_, behind)) = line.split_once(" device") {
+            let list = behind.split(" priority ").next().unwrap_or_default();
+            let is_part = |c: char| c.is_whitespace() || "={},\"".contains(c);
+            let devices = list.trim_start_matches('s').split(is_part);
+            let named = format!("{table} {name}");
+            if let Some(chain) = chains.iter_mut().find(|it| it.to_string() == named) {
+                let devices = devices.filter(|device| !device.is_empty());
+                chain.devices = devices.map(str::to_owned).collect();
+            }
+        }
+    }
 }
 
 fn parse(ruleset: &Json) -> Result<Vec<Chain>> {
@@ -40,7 +70,10 @@ fn chain(json: &Json) -> Chain {
         table: text(&json["table"]),
         name: text(&json["name"]),
         hook: text(&json["hook"]),
-        device: json["dev"].as_str().map(str::to_owned),
+        devices: match &json["dev"] {
+            Json::Array(devices) => devices.iter().map(text).collect(),
+            device => device.as_str().into_iter().map(str::to_owned).collect(),
+        },
         drops_by_default: json["policy"] == "drop",
         rules: Vec::new(),
     }
