@@ -145,6 +145,8 @@ pub struct Leaving {
     /// The Ethernet address they are sent to; `None` for groups, which have their own, and without such a
     /// header.
     pub mac: Option<Mac>,
+    /// Whether the host's own stack sends them, by a socket.
+    pub by_socket: bool,
     /// In bytes, of the IP packet; `None` if the host's own stack fragments larger packets.
     pub mtu: Option<u32>,
 }
@@ -159,6 +161,7 @@ impl Leaving {
             source: egress.source,
             next_hop,
             mac,
+            by_socket: matches!(egress.link, LinkHeader::Routed { .. }),
             mtu: Some(egress.mtu).filter(|mtu| *mtu < u16::MAX.into()),
         }
     }

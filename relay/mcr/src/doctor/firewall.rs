@@ -1,5 +1,5 @@
 //! Packet filters. Relayed packets bypass them, except those at a device's egress on the userspace path,
-//! and the usual ones on the way to sockets of this host. IGMP and MLD pass through all of them: a filter
+//! and the usual ones on the way to sockets of this host and of what a socket sends. IGMP and MLD pass through all of them: a filter
 //! that drops queries ends every stream behind a snooping switch after some minutes, one that drops reports
 //! at once.
 
@@ -30,6 +30,8 @@ struct Probe {
     consequence: &'static str,
     /// Whether it bypasses the chains that would judge it.
     is_bypassing: bool,
+    /// Whether the host's own stack sends it, and may encrypt or encapsulate it first.
+    is_encapsulated: bool,
 }
 
 pub(crate) fn nftables(snapshot: &Snapshot) -> Vec<Finding> {
@@ -89,6 +91,10 @@ fn verdicts(snapshot: &Snapshot, chains: &[Chain]) -> Vec<Finding> {
         for base in bases {
             let (severity, may, by) = match judge(chains, base, &probe.packet) {
                 Fate::Passes => continue,
+                // The device may get something else than the socket sent.
+                Fate::Drops(by) if probe.is_encapsulated && base.hook == "egress" => {
+                    (Severity::Harms, "may drop", by)
+                }
                 Fate::Drops(by) => (Severity::Stops, "drops", by),
                 Fate::MayDrop(by) => (Severity::Harms, "may drop", by),
             };
@@ -156,11 +162,20 @@ fn probes(snapshot: &Snapshot) -> Vec<Probe> {
 }
 
 fn copy(snapshot: &Snapshot, output: &Egress<'_>) -> Probe {
+    let by_socket = snapshot.sends_by_socket(&output.rule.name, &output.spec.target());
     Probe {
-        packet: udp(output),
+        packet: ProbePacket {
+            is_copy: !by_socket,
+            ..udp(output)
+        },
         what: "relayed copies",
-        consequence: "receivers get nothing of them; they count as egress_full",
-        is_bypassing: snapshot.is_on_kernel_path(&output.rule.name),
+        consequence: if by_socket {
+            "receivers get nothing of them; they count as egress_error, at the device as egress_full"
+        } else {
+            "receivers get nothing of them; they count as egress_full"
+        },
+        is_bypassing: !by_socket && snapshot.is_on_kernel_path(&output.rule.name),
+        is_encapsulated: by_socket,
     }
 }
 
@@ -176,6 +191,7 @@ fn delivered(output: &Egress<'_>) -> [Probe; 2] {
         what: "copies to sockets of this host",
         consequence,
         is_bypassing: false,
+        is_encapsulated: false,
     };
     [
         probe(false, "they count as egress_error"),
@@ -231,5 +247,6 @@ fn control(link: &Link, is_ipv4: bool, is_inbound: bool) -> Probe {
         what,
         consequence,
         is_bypassing: false,
+        is_encapsulated: false,
     }
 }

@@ -316,6 +316,16 @@ impl Snapshot {
         view.is_some_and(|view| view.placement.path == Path::Kernel)
     }
 
+    /// Whether this host's own stack sends an output's copies, by a socket.
+    pub(crate) fn sends_by_socket(&self, rule: &str, to: &str) -> bool {
+        let mut views = self.compiled.rules.values();
+        let view = views.find(|view| view.name == rule);
+        let mut outputs = view.iter().flat_map(|view| &view.outputs);
+        let output = outputs.find(|output| output.to == to);
+        let leaving = output.and_then(|output| output.leaving.as_ref());
+        leaving.is_some_and(|leaving| leaving.by_socket)
+    }
+
     /// A kernel setting, named by its path below `/proc/sys`.
     pub(crate) fn setting(&self, key: &str) -> Option<String> {
         let text = fs::read_to_string(self.setting_file(key)).ok()?;

@@ -155,3 +155,31 @@ fn chains_of_other_devices_concern_nobody() {
     diagnosis.has("firewall", "stops", &["IGMP queries", "guard ingress"]);
     diagnosis.has("firewall", "stops", &["IGMP reports", "guard egress"]);
 }
+
+/// Copies that a socket sends pass the host's stack, and may reach the device encrypted.
+#[test]
+fn finds_filters_that_drop_what_a_socket_sends() {
+    let Some(bed) = bed(RULE) else { return };
+    let policy = "dst 239.10.0.0/16 tmpl proto esp mode transport level use";
+    bed.relay()
+        .ip(&format!("xfrm policy add dir out {policy}"))
+        .unwrap();
+    bed.doctor(&[]).has_no("firewall");
+    for (hook, severity) in [
+        ("output", "stops"),
+        ("postrouting", "stops"),
+        ("egress device veth2", "harms"),
+    ] {
+        let family = if severity == "harms" {
+            "netdev"
+        } else {
+            "inet"
+        };
+        let chain = format!("chain it {{ type filter hook {hook} priority 0; policy accept;");
+        let table = format!("table {family} guard {{ {chain}\n udp dport 6001 drop\n }}\n }}");
+        nft(bed.relay(), &table);
+        let words = ["veth2", "relayed copies", "guard it", "egress_error"];
+        bed.doctor(&[]).has("firewall", severity, &words);
+        nft(bed.relay(), &format!("delete table {family} guard"));
+    }
+}

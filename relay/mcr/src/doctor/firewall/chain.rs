@@ -19,7 +19,7 @@ pub(crate) struct ProbePacket {
     /// Interface that it arrives on or leaves by.
     pub(crate) interface: String,
     pub(crate) is_inbound: bool,
-    /// Whether it is a copy that MCR sends: those go straight to the device and pass its egress hook only.
+    /// Whether it is a copy that MCR hands to the device: those pass its egress hook only.
     pub(crate) is_copy: bool,
 }
 
