@@ -410,3 +410,58 @@ fn a_policy_on_source_ports_holds_packet_by_packet() {
         "{rule:?}"
     );
 }
+
+/// What the device's queue or a filter there drops of a socket's packets.
+#[test]
+fn what_a_device_refuses_of_a_socket_is_not_sent() {
+    let chain = Chain::plain().unwrap();
+    let relay = &chain.relay;
+    xfrm(relay, &format!("dst 239.10.0.0/16 {OPTIONAL}"));
+    xfrm(relay, &format!("dst ff1e::/16 {OPTIONAL}"));
+    let daemon = Daemon::start(relay, Options::default()).unwrap();
+    let senders = ["10.0.0.1", "fd00::1"]
+        .map(|from| Sender::open((&chain.sender, "veth0"), ip(from)).unwrap());
+    let rules = [
+        (
+            "cam1",
+            "239.1.1.1",
+            "239.1.1.1%veth1:5001",
+            "239.10.1.1%veth2:6001",
+        ),
+        (
+            "cam2",
+            "ff1e::1:1",
+            "[ff1e::1:1%veth1]:5001",
+            "[ff1e::10:1%veth2]:6001",
+        ),
+    ];
+    for (name, _, input, output) in rules {
+        daemon.add(name, input, &[output]).unwrap();
+        let by_socket = |rule: &RuleStats| rule.outputs[0].by_socket.is_some();
+        daemon.wait_for(name, "a socket sends", by_socket).unwrap();
+    }
+    relay.tool("nft", "add table netdev guard").unwrap();
+    let mut sent = 0;
+    for (tool, refuse, allow) in [
+        (
+            "tc",
+            "qdisc add dev veth2 root pfifo limit 0",
+            "qdisc del dev veth2 root",
+        ),
+        (
+            "nft",
+            "add chain netdev guard out { type filter hook egress device veth2 priority 0 ; policy drop ; }",
+            "delete table netdev guard",
+        ),
+    ] {
+        relay.tool(tool, refuse).unwrap();
+        sent += 50;
+        for ((name, group, ..), sender) in rules.iter().zip(&senders) {
+            sender.send_numbered(ip(group), 5001, 50, 400).unwrap();
+            let rule = daemon.settled(name, sent).unwrap();
+            let dropped = &rule.outputs[0].dropped;
+            assert_eq!(dropped.get("egress_full"), Some(&sent), "{tool}: {rule:?}");
+        }
+        relay.tool(tool, allow).unwrap();
+    }
+}

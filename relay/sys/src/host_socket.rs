@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::udp::option::{force_send_buffer, set_multicast_interface};
+use crate::udp::option::{force_send_buffer, set, set_multicast_interface};
 
 /// The loopback interface's index in every network namespace (LOOPBACK_IFINDEX).
 const LOOPBACK: u32 = 1;
@@ -23,10 +23,13 @@ const LOOPBACK: u32 = 1;
 /// # Errors
 /// The system call's.
 pub fn open(is_ipv4: bool, buffer_bytes: usize) -> io::Result<OwnedFd> {
-    let (domain, family) = if is_ipv4 {
-        (Domain::IPV4, IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+    // With the option a send that a queue drops is not reported as done (raw_send_hdrinc).
+    let (domain, family, (level, report_drops)) = if is_ipv4 {
+        let option = (libc::IPPROTO_IP, libc::IP_RECVERR);
+        (Domain::IPV4, IpAddr::V4(Ipv4Addr::UNSPECIFIED), option)
     } else {
-        (Domain::IPV6, IpAddr::V6(Ipv6Addr::UNSPECIFIED))
+        let option = (libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
+        (Domain::IPV6, IpAddr::V6(Ipv6Addr::UNSPECIFIED), option)
     };
     // This protocol means that the header is included, in both families (inet_create).
     let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)))?;
@@ -34,6 +37,7 @@ pub fn open(is_ipv4: bool, buffer_bytes: usize) -> io::Result<OwnedFd> {
     // Never read: received packets of this protocol are not to be queued.
     socket.set_recv_buffer_size(0)?;
     force_send_buffer(socket.as_fd(), buffer_bytes)?;
+    set(socket.as_fd(), level, report_drops, &1_i32)?;
     set_multicast_interface(socket.as_fd(), family, LOOPBACK)?;
     Ok(socket.into())
 }

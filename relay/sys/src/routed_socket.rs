@@ -65,6 +65,8 @@ pub fn open(kind: SocketKind, buffer_bytes: usize) -> io::Result<OwnedFd> {
     socket.set_nonblocking(true)?;
     socket.attach_filter(&[SockFilter::new(RETURN, 0, 0, 0)])?;
     socket.set_reuse_address(true)?;
+    // The queue of errors, which nobody reads, takes as much.
+    socket.set_recv_buffer_size(0)?;
     force_send_buffer(socket.as_fd(), buffer_bytes)?;
     let (yes, no) = (1_i32, 0_i32);
     let discover = if kind.cut {
@@ -75,6 +77,8 @@ pub fn open(kind: SocketKind, buffer_bytes: usize) -> io::Result<OwnedFd> {
     let options: &[(libc::c_int, libc::c_int, i32)] = if kind.ipv4 {
         &[
             (libc::IPPROTO_IP, libc::IP_TRANSPARENT, yes),
+            // Without it a send that the device's queue drops is reported as done (udp_send_skb).
+            (libc::IPPROTO_IP, libc::IP_RECVERR, yes),
             (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, no),
             (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discover),
             (libc::SOL_SOCKET, libc::SO_BROADCAST, yes),
@@ -83,6 +87,7 @@ pub fn open(kind: SocketKind, buffer_bytes: usize) -> io::Result<OwnedFd> {
         &[
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, yes),
             (libc::IPPROTO_IPV6, IPV6_TRANSPARENT, yes),
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, yes),
             (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, no),
             (
                 libc::IPPROTO_IPV6,
@@ -140,5 +145,68 @@ impl Headers {
             }
         }
         at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use nix::unistd::geteuid;
+
+    use super::*;
+    use crate::uring::Uring;
+
+    /// An ICMP message that a port cannot be reached, about a datagram of the socket.
+    fn unreachable(port: u16) -> Vec<u8> {
+        let udp = [port.to_be_bytes(), [0, 9], [0, 8], [0, 0]].concat();
+        let ip = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
+        let ends = [NOBODY.0.octets(), [127, 0, 0, 1]].concat();
+        let mut message = [&[3, 3, 0, 0, 0, 0, 0, 0][..], &ip, &ends, &udp].concat();
+        let sum = packet::checksum::fold(packet::checksum::sum(&message).into());
+        message[2..4].copy_from_slice(&(!sum).to_be_bytes());
+        message
+    }
+
+    #[test]
+    fn an_icmp_message_fails_no_send() {
+        if !geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let kind = SocketKind {
+            ipv4: true,
+            port: UdpSocket::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap()
+                .port(),
+            cut: false,
+        };
+        let socket = open(kind, 1 << 16).unwrap();
+        let icmp = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).unwrap();
+        let to: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let headers = Headers {
+            source: to.ip(),
+            to: receiver.local_addr().unwrap(),
+            by: 0,
+            ttl: 1,
+            traffic_class: 0,
+        };
+        for has_ring in [true, false] {
+            icmp.send_to(&unreachable(kind.port), &to.into()).unwrap();
+            let mut waiting = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+            assert_eq!(poll(&mut waiting, PollTimeout::from(5_000_u16)).unwrap(), 1);
+            let mut uring = Uring::new(4, has_ring).unwrap();
+            let mut batch = uring.batch();
+            batch
+                .push_routed(socket.as_fd(), &headers, b"copy")
+                .unwrap();
+            assert_eq!(batch.submit().unwrap(), [4]);
+            let mut copy = [0; 9];
+            assert_eq!(receiver.recv(&mut copy).unwrap(), 4);
+        }
     }
 }

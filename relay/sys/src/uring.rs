@@ -15,12 +15,27 @@ use std::io;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::slice::{from_mut, from_ref};
 
 use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use crate::packet_socket::link_address;
 use crate::routed_socket::{CONTROL, Headers};
+
+/// What ICMP messages become (`icmp_err_convert`, `icmpv6_err_convert`).
+const OF_ICMP: [i32; 10] = [
+    libc::EACCES,
+    libc::ECONNREFUSED,
+    libc::EHOSTDOWN,
+    libc::EHOSTUNREACH,
+    libc::EMSGSIZE,
+    libc::ENETUNREACH,
+    libc::ENONET,
+    libc::ENOPROTOOPT,
+    libc::EOPNOTSUPP,
+    libc::EPROTO,
+];
 
 /// Bytes a message's own part (vnet header, link header, IP and UDP headers) may have.
 pub const HEAD: usize = 192;
@@ -348,6 +363,7 @@ impl<'p> Batch<'_, 'p> {
             Some(ring) => submit_ring(ring, &uring.slots, &uring.messages, &mut uring.results)?,
             None => submit_calls(&uring.slots, &uring.messages, &mut uring.results),
         }
+        send_again(&uring.slots, &uring.messages, &mut uring.results);
         uring.slots.clear();
         uring.parts.clear();
         Ok(&uring.results)
@@ -403,6 +419,17 @@ fn submit_calls(slots: &[Slot], messages: &[libc::msghdr], results: &mut [i32]) 
         } else {
             sent as i32
         };
+    }
+}
+
+/// Sends what an ICMP message to the socket may have failed: it is kept for the next send there, whose packet it is
+/// not about, and taken away by that.
+#[inline]
+fn send_again(slots: &[Slot], messages: &[libc::msghdr], results: &mut [i32]) {
+    for ((slot, message), result) in slots.iter().zip(messages).zip(results) {
+        if *result < 0 && OF_ICMP.contains(&-*result) {
+            submit_calls(from_ref(slot), from_ref(message), from_mut(result));
+        }
     }
 }
 
