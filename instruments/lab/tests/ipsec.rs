@@ -465,3 +465,34 @@ fn what_a_device_refuses_of_a_socket_is_not_sent() {
         relay.tool(tool, allow).unwrap();
     }
 }
+
+#[test]
+fn what_is_too_big_for_a_socket_is_told_with_the_route_s_mtu() {
+    let chain = Chain::plain().unwrap();
+    let route = "route add 10.9.0.0/24 via 10.0.1.2 mtu 400";
+    chain.relay.ip(route).unwrap();
+    xfrm(&chain.relay, &format!("dst 10.9.0.0/24 {OPTIONAL}"));
+    let daemon = Daemon::start(&chain.relay, Options::default()).unwrap();
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &["10.9.0.12:7012"])
+        .unwrap();
+    let by_socket = |rule: &RuleStats| {
+        let output = &rule.outputs[0];
+        output.by_socket.is_some() && output.mtu == Some(400)
+    };
+    daemon
+        .wait_for("cam1", "a socket sends", by_socket)
+        .unwrap();
+    sender(&chain)
+        .send_numbered(ip("239.1.1.1"), 5001, 50, 400)
+        .unwrap();
+    let rule = daemon.settled("cam1", 50).unwrap();
+    assert_eq!(
+        rule.outputs[0].dropped.get("too_big"),
+        Some(&50),
+        "{rule:?}"
+    );
+    let told =
+        "the MTU of the route by veth2, which is 400, less what encryption or encapsulation adds";
+    lab::wait::until("it is told", || daemon.log().contains(told)).unwrap();
+}

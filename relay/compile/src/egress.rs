@@ -388,7 +388,7 @@ fn egress(
     let (link_header, mtu) = match routed {
         // The stack fragments what it may.
         Some(_) if spec.fragment => (by_stack(spec, &receiver, links), u16::MAX.into()),
-        Some(_) => (by_stack(spec, &receiver, links), link.mtu),
+        Some(_) => (by_stack(spec, &receiver, links), route_mtu),
         None => (header(link, receiver)?, route_mtu),
     };
     Ok(Egress {

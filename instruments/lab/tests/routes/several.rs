@@ -206,6 +206,8 @@ fn a_route_s_mtu_is_the_output_s(path: &str) {
     send(&chain);
     let too_big = |rule: &RuleStats| rule.outputs[0].dropped.get("too_big") == Some(&50);
     daemon.wait_for("cam1", "all are too big", too_big).unwrap();
+    let told = "larger than the MTU of the route by veth2, which is 400";
+    lab::wait::until("it is told", || daemon.log().contains(told)).unwrap();
     relay
         .ip("route replace 10.9.0.0/24 via 10.0.1.2 mtu 1000")
         .unwrap();

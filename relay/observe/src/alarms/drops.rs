@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use api::reply::{Event, State};
+use compile::OutputView;
 use compile::host::{Host, Interface};
 use compile::table::Output;
 use dataplane::counters::{DropReason, Drops, Lost, OutputCounters, Traffic};
@@ -350,27 +351,44 @@ fn everything(reason: DropReason, why: &str) -> String {
 
 /// What a reason means here, and the remedy.
 fn why(reason: DropReason, rule: &RuleState, output: Option<u64>, host: &Host) -> String {
-    let link = output.and_then(|index| {
+    let leaving = output.and_then(|index| {
         let output = rule.rule.outputs.get(Output::number(index) as usize)?;
-        host.interfaces.get(output.link.as_ref()?)
+        let link = host.interfaces.get(output.link.as_ref()?)?;
+        Some((output, link))
     });
-    let name = link.map_or("IFACE", |link| link.name.as_str());
+    let name = leaving.map_or("IFACE", |(_, link)| link.name.as_str());
     let remedy = reason.remedy().replace("IFACE", name);
-    let mtus = link.and_then(|link| mtus(rule, link, host));
+    let mtus = leaving.and_then(|leaving| mtus(rule, leaving, host));
     match mtus.filter(|_| reason == DropReason::TooBig) {
         Some(mtus) => format!("{mtus}: {remedy}"),
         None => remedy,
     }
 }
 
-/// Both MTUs: the output's and that of the input with the largest.
-fn mtus(rule: &RuleState, egress: &Interface, host: &Host) -> Option<String> {
+/// Both MTUs: the output's, which its route may reduce, and that of the input with the largest.
+fn mtus(
+    rule: &RuleState,
+    (output, egress): (&OutputView, &Interface),
+    host: &Host,
+) -> Option<String> {
+    let leaving = output.leaving.as_ref();
+    let mtu = leaving.and_then(|how| how.mtu).unwrap_or(egress.mtu);
+    let of = if mtu < egress.mtu {
+        "the route by "
+    } else {
+        ""
+    };
+    let less = if leaving.is_some_and(|how| how.by_socket) {
+        ", less what encryption or encapsulation adds"
+    } else {
+        ""
+    };
     let link = |index: &Ifindex| host.interfaces.get(index);
     let inputs = rule.rule.inputs.iter().flat_map(|input| &input.interfaces);
     let ingress = inputs.filter_map(link).max_by_key(|link| link.mtu)?;
     Some(format!(
-        "larger than the MTU of {}, which is {}; that of {} is {}",
-        egress.name, egress.mtu, ingress.name, ingress.mtu
+        "larger than the MTU of {of}{}, which is {mtu}{less}; that of {} is {}",
+        egress.name, ingress.name, ingress.mtu
     ))
 }
 
