@@ -19,6 +19,7 @@ lab::on_both_paths!(
     a_removed_rule_leaves_its_group,
     crosses_two_bridges_to_the_sinks_that_joined,
     nothing_is_sent_by_a_bridge_without_a_port,
+    nothing_is_sent_by_a_vlan_that_no_port_is_in,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -80,6 +81,59 @@ fn nothing_is_sent_by_a_bridge_without_a_port(path: &str) {
         .unwrap();
     sink.expect(50, PATIENCE).unwrap();
     daemon.settled("cam1", 50).unwrap();
+}
+
+fn nothing_is_sent_by_a_vlan_that_no_port_is_in(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let (relay, sink) = (&chain.relay, &chain.sink);
+    if let Err(why) = relay.ip("link add br0 type bridge vlan_filtering 1") {
+        eprintln!("skipped: no bridge that knows VLANs here: {why:#}");
+        return;
+    }
+    for (namespace, lower, name) in [(relay, "br0", "v7"), (sink, "veth3", "v7")] {
+        let vlan = format!("link add link {lower} name {name} type vlan id 7");
+        namespace.ip(&vlan).unwrap();
+        link::up((namespace, lower)).unwrap();
+        link::up((namespace, name)).unwrap();
+    }
+    link::address((relay, "br0"), "10.0.9.1/24").unwrap();
+    link::address((relay, "v7"), "10.0.7.1/24").unwrap();
+    let daemon = Daemon::start(relay, Options::path(path)).unwrap();
+    let outputs = ["239.10.1.1%v7:6001", "239.10.1.2%br0:6002"];
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &outputs)
+        .unwrap();
+    let has_no_way = |rule: &RuleStats| {
+        let why = rule.outputs[0].reason.as_deref().unwrap_or_default();
+        rule.outputs[0].state == State::Down && why.contains("must be in its VLAN")
+    };
+    let wait = |what, is_so: &dyn Fn(&RuleStats) -> bool| {
+        daemon.wait_for("cam1", what, is_so).unwrap();
+    };
+    wait("there is no port", &has_no_way);
+    relay.ip("link set veth2 master br0").unwrap();
+    // The untagged VLAN has a port then.
+    let only_untagged = |rule: &RuleStats| has_no_way(rule) && rule.outputs[1].state == State::Up;
+    wait("there is none in the VLAN", &only_untagged);
+    let vlan = |change: &str| relay.tool("bridge", &format!("vlan {change}")).unwrap();
+    vlan("add vid 5-9 dev br0 self");
+    vlan("add vid 6-8 dev veth2");
+    wait("a port is in the VLAN", &|rule| {
+        rule.outputs[0].state == State::Up
+    });
+    let receiver = Receiver::join((sink, "v7"), ip("239.10.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 50, 200)
+        .unwrap();
+    receiver.expect(50, PATIENCE).unwrap();
+    daemon.settled("cam1", 50).unwrap();
+    vlan("del vid 7 dev veth2");
+    wait("the port has left the VLAN", &only_untagged);
+    vlan("del vid 1 dev br0 self");
+    wait("the bridge has no VLAN of its own", &|rule| {
+        rule.outputs[1].state == State::Down
+    });
 }
 
 fn a_removed_rule_leaves_its_group(path: &str) {

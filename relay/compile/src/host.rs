@@ -166,6 +166,8 @@ pub enum Reach {
     NoIp,
     /// Nobody: it is a bridge without a port.
     NoPorts,
+    /// Nobody: a bridge, of which it may be a VLAN, has no port that is up in its VLAN.
+    NoVlan,
     /// Nobody: it is an ifb.
     Returns,
 }
@@ -188,6 +190,11 @@ impl Reach {
             Self::NoIp => Some(format!("{name} carries no IP packets")),
             Self::NoPorts => Some(format!(
                 "bridge {name} has no port, so nothing leaves by it; `ip link set IFACE master {name}`"
+            )),
+            Self::NoVlan => Some(format!(
+                "nothing leaves by {name}: its bridge and a port of that which is up must be in its VLAN; \
+                 `bridge vlan show` lists them, `bridge vlan add vid VID dev PORT` and `… dev BRIDGE self` add to \
+                 them"
             )),
             Self::Returns => Some(format!(
                 "{name} is an ifb: it hands back what tc redirects to it, drops all else and receives \

@@ -17,6 +17,8 @@ pub struct Bridge {
     pub snoops: bool,
     /// Whether it is a querier itself.
     pub asks: bool,
+    /// Whether it keeps VLANs apart.
+    pub by_vlan: bool,
     /// Addresses of another querier, for IGMP and MLD.
     pub hears: (Option<Ipv4Addr>, Option<Ipv6Addr>),
 }
@@ -32,6 +34,7 @@ impl Bridge {
             match attribute {
                 InfoBridge::MulticastSnooping(on) => bridge.snoops = *on,
                 InfoBridge::MulticastQuerier(on) => bridge.asks = *on,
+                InfoBridge::VlanFiltering(on) => bridge.by_vlan = *on,
                 // The bridge's own queries are listed too, but without the timer of another querier.
                 InfoBridge::MulticastQuerierState(state) => {
                     use BridgeQuerierState as State;

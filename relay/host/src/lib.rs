@@ -18,6 +18,7 @@ macro_rules! first {
 mod addresses;
 pub mod backlog;
 pub mod bridge;
+mod bridge_vlans;
 mod co_users;
 mod device_drops;
 pub mod duplicates;

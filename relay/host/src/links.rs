@@ -15,8 +15,7 @@ use rtnetlink::packet_route::link::{
 use rules::net::{Ifindex, Mac, Prefix};
 use rules::printable::printable;
 
-use super::bridge::Bridge;
-use super::{Error, gro_list, reach};
+use super::{Error, bridge_vlans, gro_list, reach};
 
 /// Bytes of an Ethernet header.
 const ETHERNET_HEADER: u32 = 14;
@@ -83,7 +82,7 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
     let mut broadcasts = broadcasts_of(&messages);
     let mut links: Vec<Link> = links.into_iter().map(link).collect();
     share(&mut links);
-    note_empty_bridges(&mut links);
+    bridge_vlans::note_dead_ends(handle, &mut links).await;
     let interfaces = links.iter_mut().map(|link| &mut link.interface);
     let without_remote = interfaces.filter(|link| link.reach == Reach::NoRemote);
     reach::read_forwarding(handle, without_remote.collect()).await;
@@ -255,17 +254,6 @@ fn share(links: &mut [Link]) {
         let double = doubles.get(&interface.index);
         interface.doubled_by = double.map(|(by, _)| *by);
         interface.bonded = double.is_some_and(|(_, bonded)| *bonded);
-    }
-}
-
-/// Marks bridges without ports.
-fn note_empty_bridges(links: &mut [Link]) {
-    let controllers = links.iter().filter_map(|link| link.interface.doubled_by);
-    let used: BTreeSet<Ifindex> = controllers.collect();
-    for Link { interface, message } in links {
-        if Bridge::of(message).is_some() && !used.contains(&interface.index) {
-            interface.reach = Reach::NoPorts;
-        }
     }
 }
 
