@@ -21,9 +21,15 @@ struct Bed {
 
 impl Bed {
     fn new(arguments: &[&str]) -> Self {
+        Self::start("true", arguments)
+    }
+
+    /// Runs a command first.
+    fn start(first: &str, arguments: &[&str]) -> Self {
         let chain = Chain::plain().unwrap();
-        let mount = "mount -t tmpfs -o size=256k,mode=755 tmpfs /run/mcr && exec \"$@\"";
-        let under = ["unshare", "--mount", "sh", "-c", mount, "sh"];
+        let mount = "mount -t tmpfs -o size=256k,mode=755 tmpfs /run/mcr";
+        let script = format!("{mount} && {first} && exec \"$@\"");
+        let under = ["unshare", "--mount", "sh", "-c", &script, "sh"];
         let daemon = Daemon::start(
             &chain.relay,
             Options {
@@ -150,4 +156,17 @@ fn a_change_that_cannot_be_written_down_warns_where_that_is_wanted() {
     assert_eq!(bed.written(), bed.running());
     let events = bed.daemon.log();
     assert!(events.contains("are written down again"), "{events}");
+}
+
+#[test]
+fn a_daemon_starts_while_there_is_no_room() {
+    let bed = Bed::start("! cat /dev/zero >/run/mcr/filler", &[]);
+    let lock = bed.run().join(format!("{}.lock", bed.daemon.instance()));
+    assert_eq!(fs::read_to_string(&lock).unwrap(), "");
+    wait::until("it is told", || bed.status()["state"] == "degraded").unwrap();
+    assert!(!bed.add(1).status.success(), "refused");
+    fs::remove_file(bed.run().join("filler")).unwrap();
+    wait::until("it is written down", || bed.status()["state"] == "up").unwrap();
+    assert!(bed.add(1).status.success());
+    assert_eq!(bed.written(), bed.running());
 }

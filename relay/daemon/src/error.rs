@@ -10,14 +10,14 @@ use config::ConfigErrors;
 pub enum DaemonError {
     /// Another process runs the instance.
     #[error(
-        "instance {name:?} is run by process {pid} already; stop that one, or choose another \
+        "instance {name:?} is run by {holder} already; stop that one, or choose another \
          name with --instance and another socket with --socket"
     )]
     AlreadyRunning {
         /// Name of the instance.
         name: String,
-        /// Process id of the daemon that runs it, from its lock.
-        pid: String,
+        /// The process that runs it, as its lock names it.
+        holder: String,
     },
     /// The control socket cannot be used.
     #[error("control socket {path}: {problem}")]

@@ -153,7 +153,10 @@ fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
                 }
                 return Err(DaemonError::AlreadyRunning {
                     name: name.to_owned(),
-                    pid: pid.trim().to_owned(),
+                    holder: match pid.trim() {
+                        "" => "another process".to_owned(),
+                        pid => format!("process {pid}"),
+                    },
                 });
             }
         };
@@ -164,14 +167,21 @@ fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
             lock.set_permissions(Permissions::from_mode(0o600))
                 .map_err(failed("restrict the lock"))?;
             lock.set_len(0).map_err(failed("write the lock"))?;
-            writeln!(lock, "{}", std::process::id()).map_err(failed("write the lock"))?;
+            // The number only helps to name the process; the disk may be full.
+            if let Err(error) = writeln!(lock, "{}", std::process::id()) {
+                tracing::warn!(path = %path.display(), %error, "cannot write the process id to the lock");
+            }
             return Ok(lock);
         }
     }
 }
 
-/// Returns whether a process will release the lock by itself: it has been killed, or is exiting.
+/// Returns whether a process will release the lock by itself: it has been killed, or is exiting. One that could
+/// not write its number counts as staying.
 fn is_dying(pid: &str) -> bool {
+    if pid.is_empty() {
+        return false;
+    }
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
     };
@@ -266,6 +276,19 @@ mod tests {
         drop(first);
         let again = Instance::claim(&options).unwrap();
         assert_eq!(again.name(), "default");
+    }
+
+    #[test]
+    fn a_lock_without_a_number_is_a_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path());
+        let first = Instance::claim(&options).unwrap();
+        fs::write(&first.lock_path, "").unwrap();
+        let error = Instance::claim(&options).unwrap_err().to_string();
+        let expected = "instance \"default\" is run by another process already";
+        assert!(error.starts_with(expected), "{error}");
+        drop(first);
+        drop(Instance::claim(&options).unwrap());
     }
 
     #[test]
