@@ -110,6 +110,11 @@ impl Daemon {
         Ok(())
     }
 
+    /// Starts with another path from the next time on.
+    pub fn choose_path(&mut self, path: &str) {
+        self.options.path = Some(path.to_owned());
+    }
+
     fn launch(&self) -> Result<Process> {
         let mut command = self.command_under(&self.options.under)?;
         command.arg("run");

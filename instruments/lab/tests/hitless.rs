@@ -6,9 +6,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+mod moved;
+
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,9 +25,11 @@ use lab::process::Process;
 use lab::reliability::{Row, record};
 use lab::topology::Chain;
 use lab::wait;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::faults::Random;
+use moved::{moved_by_changes, moved_by_changes_at_xdp, moved_by_restarts};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// IGMPv2 leave; IGMPv3 records that change to including nothing or block sources.
@@ -65,12 +70,16 @@ in_both_forms!(
     killed_at_xdp,
     handed_over,
     handed_over_at_xdp,
+    moved_by_changes,
+    moved_by_changes_at_xdp,
+    moved_by_restarts,
     killed_amid_transactions,
     crashed_in_a_loop,
     replaced_by_a_version_with_another_layout,
     found_half_written_maps,
     workers_without_supervisor,
     workers_handed_over,
+    workers_handed_over_that_hardly_run,
     a_worker_killed,
 );
 
@@ -242,16 +251,11 @@ fn found_half_written_maps(form: Form) {
 fn workers_without_supervisor(form: Form) {
     let form = form.for_userspace();
     let stage = Stage::new("userspace", &[], form);
-    let sink = (stage.bed.chain.sink.clone(), form.rate);
+    let sink = stage.bed.chain.sink.clone();
     stage.costs_less_than_300_ms("daemon killed", |daemon| {
         for _ in 0..form.rounds {
             daemon.kill().unwrap();
-            let before = link::statistics((&sink.0, "veth3")).unwrap().received;
-            wait::until("workers forward without a supervisor", || {
-                let now = link::statistics((&sink.0, "veth3")).unwrap().received;
-                now - before > u64::from(sink.1) / 4
-            })
-            .unwrap();
+            moved::wait_for_packets(&sink, form.rate / 4);
             daemon.start_again().unwrap();
         }
     });
@@ -267,6 +271,43 @@ fn workers_handed_over(form: Form) {
             daemon.start_again().unwrap();
         }
     });
+}
+
+/// They notice late that they have to end.
+fn workers_handed_over_that_hardly_run(form: Form) {
+    let form = form.for_userspace();
+    let stage = Stage::new("userspace", &["--keep-forwarding"], form);
+    let fault = "daemon stopped and started while the workers hardly run";
+    stage.costs_less_than_300_ms(fault, |daemon| {
+        for _ in 0..form.rounds {
+            let workers = daemon.stats().unwrap().workers;
+            let pids: Vec<Pid> = workers
+                .iter()
+                .map(|worker| Pid::from_raw(worker.pid.cast_signed()))
+                .collect();
+            daemon.stop(Signal::SIGTERM).unwrap();
+            let has_started = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !has_started.load(Ordering::Relaxed) {
+                        hold(&pids, Signal::SIGSTOP, Duration::from_millis(60));
+                        hold(&pids, Signal::SIGCONT, Duration::from_millis(3));
+                    }
+                });
+                let started = daemon.start_again();
+                has_started.store(true, Ordering::Relaxed);
+                started.unwrap();
+            });
+        }
+    });
+}
+
+fn hold(pids: &[Pid], signal: Signal, time: Duration) {
+    for pid in pids {
+        // It may have ended meanwhile.
+        let _ = kill(*pid, signal);
+    }
+    thread::sleep(time);
 }
 
 fn a_worker_killed(form: Form) {

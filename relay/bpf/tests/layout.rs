@@ -391,6 +391,8 @@ fn every_constant_has_the_same_value() {
         ("LOOKUP_SOURCES", layout::LOOKUP_SOURCES.into()),
         ("LOOKUP_RANGES", layout::LOOKUP_RANGES.into()),
         ("LOOKUP_ANSWERED", layout::LOOKUP_ANSWERED.into()),
+        ("LOOKUP_LEAVING", layout::LOOKUP_LEAVING.into()),
+        ("LOOKUP_COMING", layout::LOOKUP_COMING.into()),
         ("LOOPED_MARK", layout::LOOPED_MARK),
         ("CONTENT_NONE", packet::health::Content::None as u32),
         ("CONTENT_AUTO", packet::health::Content::Auto as u32),

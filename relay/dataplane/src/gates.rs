@@ -81,6 +81,15 @@ impl Gates {
         from_kernel_ns(self.0.lock().until(share))
     }
 
+    /// Sets since when packets are their new path's whose routes change paths, on both paths, by the clock of
+    /// receive timestamps; `u64::MAX`: not yet.
+    pub(crate) fn hand_over(&self, at_ns: u64) {
+        for table in self.0.lock().tables() {
+            let since = &table.memory.since;
+            since.store(NONE.into(), Field::WHOLE, at_ns);
+        }
+    }
+
     /// Takes over the gates of a path, as an earlier process may have left them.
     pub(crate) fn adopt(&self, path: Path, memory: GateMemory) {
         let mut state = self.0.lock();

@@ -221,6 +221,31 @@ impl Kernel {
         key.is_some_and(|key| self.routes.entries.contains_key(&key))
     }
 
+    /// Whose packets those of a key are: `None` where there is no such route.
+    pub(crate) fn path_of(&self, key: &RouteKey) -> Option<Path> {
+        let encoded = encode::route_key(key).ok()?;
+        let entry = self.routes.get(&encoded)?;
+        let is_shadow = entry.word.flags & layout::ROUTE_SHADOW != 0;
+        let path = if is_shadow || self.routes.is_coming(&encoded) {
+            Path::Userspace
+        } else {
+            Path::Kernel
+        };
+        (!entry.placeholder).then_some(path)
+    }
+
+    /// Says which routes change paths from now on, each with the path that it gets.
+    pub(crate) fn set_turns<'a>(&mut self, moving: impl Iterator<Item = (&'a RouteKey, Path)>) {
+        let turns = moving.filter_map(|(key, path)| {
+            let flag = match path {
+                Path::Kernel => layout::LOOKUP_COMING,
+                Path::Userspace => layout::LOOKUP_LEAVING,
+            };
+            Some((encode::route_key(key).ok()?, flag))
+        });
+        self.routes.set_turns(turns.collect());
+    }
+
     /// When packets were counted for each rule, for any thread.
     pub(crate) fn activity(&self) -> Array<layout::Activity> {
         self.activity.clone()

@@ -6,6 +6,7 @@
 mod activity;
 mod allocator;
 mod at_xdp;
+mod change;
 pub mod cleanup;
 mod clock;
 mod control;
@@ -38,7 +39,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bpf::pin::Pins;
-use compile::diff::TableDiff;
 use compile::table::{LocalDelivery, Path, RouteKey, Table};
 
 use crate::counters::{Counters, FlowStats, Traffic, WorkerStats};
@@ -200,63 +200,6 @@ impl Dataplane {
     #[must_use]
     pub fn features(&self) -> &Features {
         &self.features
-    }
-
-    /// Makes the paths execute exactly `table`, changing only what differs from what they execute.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Capacity`], [`Error::GateRoom`] and [`Error::Unavailable`] before anything is changed.
-    pub fn sync(&mut self, table: &Table) -> Result<(), Error> {
-        self.check(table.routes.iter())?;
-        if let Some(userspace) = &mut self.userspace {
-            userspace.sync(table)?;
-        }
-        if let Some(kernel) = &mut self.kernel {
-            let own = shadow::own_table(table);
-            shadow::or_without(table, &own, |table| kernel.sync(table))?;
-        }
-        let routes = table.routes.iter();
-        let on_workers = routes.filter(|(_, route)| route.path == Path::Userspace);
-        self.userspace_routes = on_workers.map(|(key, _)| *key).collect();
-        self.publish_activity();
-        self.quiet.clear();
-        self.keep_quiet(table.routes.iter().map(|(key, route)| (key, Some(route))));
-        Ok(())
-    }
-
-    /// Applies a difference, all or nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Capacity`], [`Error::GateRoom`] and [`Error::Unavailable`] before anything is changed.
-    pub fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
-        self.check(diff.set.iter().map(|(key, route)| (key, route)))?;
-        let on_workers = share(diff, Path::Userspace, &self.userspace_routes);
-        if let Some(userspace) = &mut self.userspace {
-            userspace.prepare(&on_workers)?;
-        }
-        if let Some(kernel) = &mut self.kernel {
-            let own = share(diff, Path::Kernel, &self.userspace_routes);
-            shadow::or_without(diff, &own, |diff| kernel.apply(diff))?;
-        }
-        if let Some(userspace) = &mut self.userspace {
-            userspace.apply(&on_workers, diff)?;
-        }
-        self.publish_activity();
-        for key in &diff.removed {
-            self.userspace_routes.remove(key);
-        }
-        for (key, route) in &diff.set {
-            match route.path {
-                Path::Kernel => self.userspace_routes.remove(key),
-                Path::Userspace => self.userspace_routes.insert(*key),
-            };
-        }
-        let removed = diff.removed.iter().map(|key| (key, None));
-        let set = diff.set.iter().map(|(key, route)| (key, Some(route)));
-        self.keep_quiet(removed.chain(set));
-        Ok(())
     }
 
     /// Keeps the stack from answering packets that workers relay and that nothing consumes after their taps.
@@ -468,34 +411,5 @@ impl Dataplane {
             }
         }
         Ok(())
-    }
-}
-
-/// The part of a difference that concerns `path`: a route that moves to another path is removed
-/// here. A key that neither path has counts as the kernel path's, which ignores the removal of missing
-/// keys.
-fn share(diff: &TableDiff, path: Path, userspace: &BTreeSet<RouteKey>) -> TableDiff {
-    let here = |key: &RouteKey| userspace.contains(key) == (path == Path::Userspace);
-    let moved = diff
-        .set
-        .iter()
-        .filter(|(key, route)| route.path != path && here(key))
-        .map(|(key, _)| *key);
-    TableDiff {
-        removed: diff
-            .removed
-            .iter()
-            .filter(|key| here(key))
-            .copied()
-            .chain(moved)
-            .collect(),
-        set: diff
-            .set
-            .iter()
-            .filter(|(_, route)| route.path == path)
-            .cloned()
-            .collect(),
-        own: diff.own.clone(),
-        budget: diff.budget,
     }
 }

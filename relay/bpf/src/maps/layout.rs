@@ -154,6 +154,10 @@ pub const LOOKUP_SOURCES: u16 = 2;
 pub const LOOKUP_RANGES: u16 = 4;
 /// Answers to its copies are returned to the packets' senders.
 pub const LOOKUP_ANSWERED: u16 = 8;
+/// Changes paths: what arrives since the hand-over is the userspace path's.
+pub const LOOKUP_LEAVING: u16 = 16;
+/// Changes paths: what arrived before the hand-over is the userspace path's.
+pub const LOOKUP_COMING: u16 = 32;
 /// Mark by which taps recognise a packet sent by a program of this host.
 pub const LOOPED_MARK: u32 = 1_296_257_612;
 

@@ -28,6 +28,24 @@ static __always_inline bool came_before(struct ctx_buff *skb, __u64 open_ns)
 	return waited > (__s64)open_ns;
 }
 
+/* Says whether a packet has arrived since routes changed paths, by the timestamp that its tap saw. Nobody's gate
+ * has that time.
+ */
+VERIFIED_ONCE int came_since_handover(struct ctx_buff *skb)
+{
+	__u64 stamp = received_at(skb), *at;
+	__u32 zero = 0;
+	struct settings *s;
+
+	at = bpf_map_lookup_elem(&opened, &zero);
+	s = bpf_map_lookup_elem(&settings, &zero);
+	if (!at || !s)
+		return false;
+	if (!stamp)
+		stamp = bpf_ktime_get_ns() + s->clock_ns;
+	return stamp >= *(volatile __u64 *)at;
+}
+
 /* Says whether the deadline has passed, or the packet came before the opening. The clock is read after the
  * deadline, and it is the exact one: coarse ones stand still while nobody ticks.
  */

@@ -27,12 +27,19 @@ enum match_flags {
 	MATCH_METERED = 1 << 9,		/* its segments are judged by the rule's limit one by one */
 	MATCH_WHOLE = 1 << 10,		/* this host's stack gets it: it is not cut */
 	MATCH_REST = 1 << 11,		/* outputs are left that judge its segments one by one */
+	MATCH_LEAVING = 1 << 12,	/* LOOKUP_LEAVING, LOOKUP_COMING */
+	MATCH_COMING = 1 << 13,
 };
 
 /* Beside enum route_lookup: after what is in that header the maps are named that an upgrade finds. */
 enum route_lookup_beside {
 	LOOKUP_ANSWERED = 8,	/* answers to its copies go back to whoever sent the packets */
+	LOOKUP_LEAVING = 16,	/* what arrives since the hand-over is the userspace path's */
+	LOOKUP_COMING = 32,	/* what arrived before it is */
 };
+
+#define TURNS (LOOKUP_LEAVING | LOOKUP_COMING)
+#define TURNS_SHIFT 8	/* to enum match_flags */
 
 /* What taps know a packet by that a program of this host sent: no frame comes with a mark. */
 enum looped {
@@ -85,7 +92,8 @@ static __always_inline void take(const struct route *route, struct match *m)
 	m->first = word & WORD_FIRST_MASK;
 	m->count = (word >> WORD_COUNT_SHIFT) & WORD_COUNT_MASK;
 	m->counter = (word >> WORD_COUNTER_SHIFT) & WORD_COUNTER_MASK;
-	m->flags = word >> WORD_FLAGS_SHIFT;
+	m->flags = word >> WORD_FLAGS_SHIFT |
+		   (*(volatile __u16 *)&route->lookup & TURNS) << TURNS_SHIFT;
 	m->health = route->health;
 	m->gate = *(volatile __u16 *)&route->gate;
 }

@@ -203,7 +203,9 @@ struct {
 	__type(value, struct gate);
 } gates SEC(".maps");
 
-/* Since when each gate is open, by CLOCK_BOOTTIME: packets pass that come since then. */
+/* Since when each gate is open, by CLOCK_BOOTTIME: packets pass that come since then. Nobody's, the first: since
+ * when packets are their new path's whose routes change paths, by the clock of receive timestamps.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, GATES);

@@ -26,6 +26,8 @@ impl Kernel {
             match is_new.then(|| self.entry_at(index)) {
                 Some(entry) if entry.placeholder || self.occupy(entry.word) => {
                     self.routes.put(key, entry);
+                    let lookup = self.routes.table.read(index).lookup;
+                    self.routes.adopt_turn(key, lookup);
                 }
                 _ => invalid.push(key),
             }

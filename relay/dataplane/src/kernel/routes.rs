@@ -26,6 +26,8 @@ pub(super) struct Routes {
     settings: Array<Settings>,
     /// Every element, placeholders included.
     pub(super) entries: HashMap<Key, Entry>,
+    /// Those that change paths, each with its flag.
+    turns: HashMap<Key, u16>,
     /// Those whose packets are inspected.
     inspected: HashSet<Key>,
     /// How many of them each interface has, to know where the program has to be attached.
@@ -51,6 +53,7 @@ impl Routes {
             outputs: maps.outputs.clone(),
             settings: maps.settings.clone(),
             entries: HashMap::new(),
+            turns: HashMap::new(),
             inspected: HashSet::new(),
             entries_on: BTreeMap::new(),
             addresses: 0,
@@ -131,6 +134,26 @@ impl Routes {
         }
     }
 
+    /// Says which routes change paths from now on, each with its flag; entries may follow.
+    pub(super) fn set_turns(&mut self, turns: HashMap<Key, u16>) {
+        let former = std::mem::replace(&mut self.turns, turns);
+        let keys = former.keys().chain(self.turns.keys());
+        keys.for_each(|key| self.flag(*key));
+    }
+
+    /// Goes on with what a former process, which did not finish, said of an entry.
+    pub(super) fn adopt_turn(&mut self, key: Key, lookup: u16) {
+        let turn = lookup & (layout::LOOKUP_LEAVING | layout::LOOKUP_COMING);
+        if turn != 0 {
+            self.turns.insert(key, turn);
+        }
+    }
+
+    /// Returns whether packets of a key are still the userspace path's.
+    pub(super) fn is_coming(&self, key: &Key) -> bool {
+        self.turns.get(key) == Some(&layout::LOOKUP_COMING)
+    }
+
     /// Notes that one (S,G) entry of `key` is removed; returns `key` if its placeholder is removed too.
     pub(super) fn remove_source(&mut self, key: Key) -> Option<Key> {
         let count = self.sources.get_mut(&key)?;
@@ -187,7 +210,8 @@ impl Routes {
         let flags = flag(entry.placeholder, layout::LOOKUP_PLACEHOLDER)
             | flag(self.sources.contains_key(&key), layout::LOOKUP_SOURCES)
             | flag(any && self.ranges.go_before(key), layout::LOOKUP_RANGES)
-            | flag(entry.answered, layout::LOOKUP_ANSWERED);
+            | flag(entry.answered, layout::LOOKUP_ANSWERED)
+            | self.turns.get(&key).copied().unwrap_or(0);
         // Two 16-bit words and one of 32 in memory order.
         let health = entry.inspection.map_or(0, |_| entry.index + 1);
         let ([a, b], [c, d]) = (flags.to_ne_bytes(), entry.gate.to_ne_bytes());

@@ -10,6 +10,7 @@ mod owner_file;
 mod pool;
 mod process;
 mod taps;
+mod turns;
 mod worker_handle;
 mod worker_spec;
 
@@ -32,7 +33,7 @@ use crate::owners::name::{Kind, Name};
 use crate::owners::registry::Progress;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::merges;
-use crate::userspace::shared::messages::{CountedRoute, MergeLeg, TableChange};
+use crate::userspace::shared::messages::{CountedRoute, MergeLeg, TableChange, Turn};
 use handover::{Inheritance, Label};
 use kernel_routes::KernelRoutes;
 use owner_file::OwnerFile;
@@ -51,6 +52,8 @@ pub(crate) struct Userspace {
     common: Common,
     kernel_routes: KernelRoutes,
     gates: Gates,
+    /// Those that change paths.
+    turns: HashMap<RouteKey, Turn>,
     /// The memory in which the owners are recorded, once there is one.
     owner_file: Option<OwnedFd>,
 }
@@ -84,13 +87,14 @@ impl Userspace {
             gates,
             counted: BTreeMap::new(),
             common: Common::default(),
+            turns: HashMap::new(),
             kernel_routes: KernelRoutes::default(),
             owner_file: None,
         })
     }
 
     /// Takes over from an earlier supervisor, before the first change: counters continue, and workers
-    /// that outlived it forward until the first change or [`Userspace::sync`] is done.
+    /// that outlived it forward until [`Userspace::end_predecessors`].
     ///
     /// # Errors
     /// [`Error::System`] when there is no memory to record names in; the path works without.
@@ -144,7 +148,7 @@ impl Userspace {
         all.map(|(label, fd)| (label.to_string(), fd))
     }
 
-    /// Makes the path execute exactly its own routes of `table`.
+    /// Makes the path execute exactly its own routes of `table`; [`Userspace::end_predecessors`] has to follow.
     ///
     /// # Errors
     /// As [`Userspace::apply`].
@@ -153,10 +157,7 @@ impl Userspace {
         own.routes.retain(|_, route| route.path == Path::Userspace);
         self.kernel_routes.replace(table);
         let diff = TableDiff::between(&self.table(), &own);
-        self.apply(&diff, &TableDiff::default())?;
-        self.pool.end_predecessors();
-        self.settle();
-        Ok(())
+        self.apply(&diff, &TableDiff::default())
     }
 
     /// Starts the workers unless they run.
@@ -206,6 +207,22 @@ impl Userspace {
             .change(&change, &interfaces, &self.counted, &self.common);
         self.settle();
         Ok(())
+    }
+
+    /// Returns whether workers of an earlier supervisor still forward.
+    pub(crate) const fn inherits(&self) -> bool {
+        self.pool.has_predecessors()
+    }
+
+    /// Has workers of an earlier supervisor go by the time of the hand-over, which is not set yet.
+    pub(crate) fn relieve_predecessors(&self) {
+        self.pool.relieve_predecessors();
+    }
+
+    /// Ends workers of an earlier supervisor, once ours are ready or not needed.
+    pub(crate) fn end_predecessors(&mut self) {
+        self.pool.end_predecessors();
+        self.settle();
     }
 
     /// Gives back what no worker uses any more.
@@ -421,6 +438,7 @@ impl Userspace {
                 .share
                 .as_ref()
                 .map(|share| gate(share).unwrap_or(gates::SHUT));
+            counted.turn = self.turns.get(key).copied();
             counted.is_seen_whole = counted.leg.is_none() || self.pool.is_single();
             if let Some(failover) = counted.failover() {
                 let control = &mut self.pool.control;

@@ -37,6 +37,7 @@ use sys::packet_socket::VnetHeader;
 use sys::shared_memory::Region;
 use sys::socket_lookup::SocketLookup;
 
+use crate::gates;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::layout::WorkerWord;
@@ -53,6 +54,9 @@ use table::ActiveTable;
 
 /// Batches after which the supervisor's messages are read even if packets never cease.
 const LISTEN_EVERY: u32 = 16;
+
+/// A hand-over that seems to be further ahead has no time yet.
+const LONGEST_HANDOVER_NS: u64 = 1_000_000_000;
 
 /// Why a worker ends.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +97,7 @@ fn run() -> Result<(), Error> {
         ToWorker::Hello { cpu, means, .. } => Some((cpu, means)),
         _ => None,
     })?;
-    let counters = SharedCounters::map(counters.as_fd());
+    let counters = SharedCounters::map(counters.as_fd()).map_err(system("mapping the counters"))?;
     let ((), state) = expect(&mut channel, |message| {
         matches!(message, ToWorker::State).then_some(())
     })?;
@@ -107,7 +111,8 @@ fn run() -> Result<(), Error> {
     })?;
     let gates = SharedGates::map(gates.as_fd());
     let shared = Shared {
-        counters: counters.map_err(system("mapping the counters"))?,
+        relieved_before: counters.worker(WorkerWord::Relieved),
+        counters,
         state: state.map_err(system("mapping the state"))?,
         merges: merges.map_err(system("mapping the merges"))?,
         gates: gates.map_err(system("mapping the gates"))?,
@@ -178,6 +183,8 @@ struct Worker {
 /// What is shared with the supervisor and, all but the counters, with the other workers; and the host.
 struct Shared {
     counters: SharedCounters,
+    /// [`WorkerWord::Relieved`] at the start.
+    relieved_before: u64,
     state: SharedState,
     merges: Windows,
     gates: SharedGates,
@@ -318,8 +325,19 @@ impl Worker {
     }
 
     /// Lets nothing more in and forwards what is in the rings: the supervisor has ended this worker and has
-    /// taken its taps already, or it was killed, whether or not another one takes over.
+    /// taken its taps already, or it was killed, whether or not another one takes over. One that does may have set
+    /// a time shortly ahead: until then this worker goes on, and what arrives since is not its own.
     fn stand_down(&mut self) {
+        let at_ns = self.shared.gates.since(gates::NONE);
+        let ahead_ns = || at_ns.saturating_sub(sys::clock::realtime_ns());
+        if ahead_ns() < LONGEST_HANDOVER_NS {
+            while ahead_ns() > 0 {
+                for tap in 0..self.taps.len() {
+                    // What cannot be sent now cannot be sent later.
+                    let _ = self.batch(tap);
+                }
+            }
+        }
         for tap in &self.taps {
             tap.close();
         }

@@ -46,6 +46,7 @@ impl SharedCounters {
     }
 
     /// Reads one of the worker's own counters.
+    #[inline]
     #[must_use]
     pub(crate) fn worker(&self, word: WorkerWord) -> u64 {
         self.worker.read(word as u32)

@@ -24,7 +24,8 @@ impl SharedGates {
         self.gates.load(gate.into(), field!(Gate, until))
     }
 
-    /// Since when packets pass that arrive, by the same clock.
+    /// Since when packets pass that arrive, by the same clock; of nobody's gate, since when packets are their new
+    /// path's whose routes change paths, by the clock of receive timestamps.
     #[inline]
     pub(crate) fn since(&self, gate: u16) -> u64 {
         let word = self.since.word(gate.into(), Field::WHOLE);

@@ -133,6 +133,8 @@ pub(crate) enum WorkerWord {
     Lost = 16,
     /// Written by the supervisor: times the worker was started again.
     Restarts = 17,
+    /// Written by the next supervisor: grows when its workers are to take over, at the time of the hand-over.
+    Relieved = 18,
 }
 
 /// Names one rule's counters.

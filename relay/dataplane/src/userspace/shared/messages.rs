@@ -139,6 +139,8 @@ pub(crate) struct TableChange {
     pub elsewhere_added: Vec<RouteKey>,
     /// The budget, if it is another one.
     pub budget: Option<BudgetChange>,
+    /// No route changes paths any more.
+    pub ends_turns: bool,
 }
 
 /// A route with the names of its counters.
@@ -160,10 +162,21 @@ pub(crate) struct CountedRoute {
     /// Whether each worker sees the whole of any stream that it sees. With a merged rule, whose lines may
     /// reach several workers, it does not: what one of them lacks another may have passed.
     pub is_seen_whole: bool,
+    /// Which packets are this path's, while the route changes paths.
+    pub turn: Option<Turn>,
     /// The owner of the flows that are counted, for a range.
     pub flows: FlowOwner,
     /// Its outputs' counters, in their order.
     pub outputs: Vec<OutputSlot>,
+}
+
+/// Which packets of a route are this path's, by the time of its hand-over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Turn {
+    /// Those that arrived before.
+    Until,
+    /// Those that arrive since.
+    Since,
 }
 
 /// A line of a merge.

@@ -2,8 +2,8 @@
 //! go on forwarding although the supervisor that started them was killed.
 //!
 //! A keeper holds duplicates of the descriptors, the workers' control sockets among them, so that
-//! no worker sees its supervisor's end. The next supervisor starts workers of its own and makes
-//! the old ones stand down by closing their sockets just before it opens its own taps: nothing
+//! no worker sees its supervisor's end. The next supervisor starts workers of its own, sets the time since
+//! which packets are theirs, and makes the old ones stand down then by closing their sockets: nothing
 //! of their conversation has to be understood, not even half a message.
 
 use std::fmt;
@@ -28,7 +28,7 @@ use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::state::SharedState;
 
 /// Longest a worker may take to forward what is in its rings.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How often it is checked meanwhile.
 const STEP: Duration = Duration::from_micros(50);
 

@@ -185,6 +185,7 @@ impl WorkerControl {
             leg: None,
             gate: None,
             is_seen_whole: true,
+            turn: None,
             flows,
             outputs: Vec::with_capacity(route.outputs.len()),
         };

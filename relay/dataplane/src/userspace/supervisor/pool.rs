@@ -24,6 +24,7 @@ use crate::counters::{FlowStats, WorkerStats};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::gates::SharedGates;
+use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::merges;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 use crate::userspace::shared::state::SharedState;
@@ -111,6 +112,16 @@ impl Pool {
             self.gates = gates;
         }
         self.predecessors.extend(workers);
+    }
+
+    /// Has workers of an earlier supervisor go by the time of the hand-over, however late they notice their end.
+    pub(super) fn relieve_predecessors(&self) {
+        for worker in &self.predecessors {
+            let mut regions = self.regions().iter();
+            if let Some(region) = regions.find(|region| region.id == worker.id()) {
+                region.counters.add(WorkerWord::Relieved, 1);
+            }
+        }
     }
 
     /// Ends workers of an earlier supervisor; to be called when ours are ready, or not needed.
@@ -273,7 +284,6 @@ impl Pool {
             self.state.1.fill(limiter);
         }
         let joined = self.join_taps();
-        self.end_predecessors();
         self.open_taps(joined);
         for worker in &mut self.workers {
             worker.try_or_kill(|process| {
@@ -405,10 +415,19 @@ impl Pool {
 
     /// Makes readings of merged legs refer to the time until which all workers have judged what arrived.
     pub(super) fn note_judged(&self) {
+        self.control.merges.note_judged(self.judged_ns());
+    }
+
+    /// Until when all workers have judged what arrived.
+    pub(super) fn judged_ns(&self) -> u64 {
         let running = self.workers.iter().filter_map(WorkerHandle::running);
         let judged = running.map(|process| process.taps().judged_ns());
-        let merges = &self.control.merges;
-        merges.note_judged(judged.min().unwrap_or(u64::MAX));
+        judged.min().unwrap_or(u64::MAX)
+    }
+
+    /// Returns whether workers of an earlier supervisor still forward.
+    pub(super) const fn has_predecessors(&self) -> bool {
+        !self.predecessors.is_empty()
     }
 
     /// The workers' own counters.

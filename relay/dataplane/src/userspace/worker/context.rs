@@ -8,8 +8,11 @@ use sys::socket_lookup::SocketLookup;
 use super::coalesce::Source;
 use super::rewrite::{CompiledRoute, Counts};
 use crate::counters::Traffic;
+use crate::gates;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
+use crate::userspace::shared::layout::WorkerWord;
+use crate::userspace::shared::messages::Turn;
 use crate::userspace::shared::state::SharedState;
 
 /// A clock at its first reading, and right after it `CLOCK_REALTIME`, by which packets are stamped: time
@@ -29,6 +32,8 @@ pub(super) struct Context<'a> {
     pub(super) routes: &'a [Option<CompiledRoute>],
     /// The worker's counters.
     pub(super) counters: &'a SharedCounters,
+    /// [`WorkerWord::Relieved`] when this worker started.
+    pub(super) relieved_before: u64,
     /// The state by which workers decide.
     pub(super) state: &'a SharedState,
     /// The windows of merged rules.
@@ -63,6 +68,22 @@ impl Context<'_> {
             let age = realtime.saturating_sub(self.source.tap.received_ns(frame));
             now >= until || now.saturating_sub(age) < self.gates.since(gate)
         })
+    }
+
+    /// Returns whether the packet in `frame` is this worker's: its route may be changing paths, or workers of the
+    /// next supervisor take over. Each packet is asked about, because a worker may notice its end late.
+    #[inline]
+    pub(super) fn takes(self, route: &CompiledRoute, frame: u32) -> bool {
+        let is_relieved = self.counters.worker(WorkerWord::Relieved) != self.relieved_before;
+        if route.turn.is_none() && !is_relieved {
+            return true;
+        }
+        let came_since = self.source.tap.received_ns(frame) >= self.gates.since(gates::NONE);
+        match route.turn {
+            // Whose packets they were before is still there.
+            Some(Turn::Since) => came_since && !is_relieved,
+            Some(Turn::Until) | None => !came_since,
+        }
     }
 
     /// Returns whether the deadline of a route's gate has passed.

@@ -96,6 +96,7 @@ impl ActiveTable {
             source,
             routes: &self.routes,
             counters: &shared.counters,
+            relieved_before: shared.relieved_before,
             state: &shared.state,
             merges: &shared.merges,
             gates: &shared.gates,
@@ -130,7 +131,7 @@ impl ActiveTable {
             answer = self.answer(&datagram, context);
             matched = answer.as_ref().map(|answer| (answer.index, answer.route));
         }
-        let Some((index, route)) = matched else {
+        let Some((index, route)) = matched.filter(|it| context.takes(it.1, packet.frame)) else {
             return Ok(());
         };
         counts.matched += packets;

@@ -21,7 +21,7 @@ use crate::limits;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot};
-use crate::userspace::shared::messages::{CountedRoute, MergeLeg, Way};
+use crate::userspace::shared::messages::{CountedRoute, MergeLeg, Turn, Way};
 use crate::userspace::shared::requesters::{AnswerEnd, Requester};
 
 /// A route, ready to execute.
@@ -37,6 +37,8 @@ pub(super) struct CompiledRoute {
     pub merge: Option<MergeLeg>,
     /// The gate that its packets pass by.
     pub gate: Option<u16>,
+    /// Which packets it takes, while it changes paths.
+    pub turn: Option<Turn>,
     /// Whether packets may leave coalesced: not where outputs judge each of them.
     pub coalesce: bool,
     /// What is watched when packets are inspected for the stream's health.
@@ -150,6 +152,7 @@ impl CompiledRoute {
             failover: counted.failover(),
             merge: counted.leg,
             gate: counted.gate,
+            turn: counted.turn,
             coalesce: coalesces && route.outputs.iter().all(takes_coalesced),
             subject: counted.inspect().map(|_| Subject::of(index, counted)),
             unicast: route.outputs.iter().any(is_unicast),

@@ -62,6 +62,10 @@ impl ActiveTable {
             self.routes[index as usize] = Some(route);
             watches.begin(index, key, counted);
         }
+        if change.ends_turns {
+            let routes = self.routes.iter_mut().flatten();
+            routes.for_each(|route| route.turn = None);
+        }
         self.answered = self.routes.iter().flatten().any(|route| route.answered);
         let remaining = self.routes.iter().flatten();
         watches.end_others(remaining.filter_map(|route| route.subject));
