@@ -4,7 +4,7 @@
 
 mod counts;
 
-pub use counts::{Counts, Line, Reading, When, counts, fold};
+pub use counts::{Counts, Line, Reading, When, close, counts, fold, open, open_line};
 
 use crate::merge_layout::{CELL_BLOCKS, CELLS, Merge, MergeBlock, RINGS, TABLE};
 

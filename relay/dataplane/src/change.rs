@@ -79,6 +79,9 @@ impl Dataplane {
             userspace.sync(table)?;
         }
         self.hand_over(moving);
+        if let Some(userspace) = &self.userspace {
+            userspace.forget_numbers_of_paused()?;
+        }
         if let Some(kernel) = &mut self.kernel {
             let own = shadow::own_table(table);
             shadow::or_without(table, &own, |table| kernel.sync(table))?;

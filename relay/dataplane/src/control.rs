@@ -166,11 +166,17 @@ impl<M: Memory> Control<M> {
     pub(crate) fn acquire(&mut self, owner: &Owner<'_>) -> Result<Option<u32>, M::Error> {
         let kind = owner.name.kind();
         let Self {
-            memory, failovers, ..
+            memory,
+            failovers,
+            merges,
+            ..
         } = self;
         self.owners[row::<M>(kind)].acquire(owner.hash, |slot, is_fresh| {
             match kind {
-                Kind::Rule => failovers.forget_choice(slot),
+                Kind::Rule => {
+                    failovers.forget_choice(slot);
+                    merges.end(slot);
+                }
                 Kind::Input => failovers.forget_line(slot),
                 Kind::Output => {}
             }
@@ -192,6 +198,21 @@ impl<M: Memory> Control<M> {
             }
             self.memory.end(kind, slot);
         }
+    }
+
+    /// Merged rules that have legs although no route of theirs is left: they are off.
+    pub(crate) fn stopped_merges(&self) -> Vec<u32> {
+        let rules = self.merges.rules().into_iter();
+        rules
+            .filter(|rule| !self.is_used(*rule) && self.merges.is_running(*rule))
+            .collect()
+    }
+
+    /// Whether any route counts for the rule of a slot.
+    pub(crate) fn is_used(&self, rule: u32) -> bool {
+        let owners = self.owners(Kind::Rule);
+        let owner = owners.owner_of(rule).and_then(|name| owners.find(name));
+        owner.is_some_and(|owner| owner.uses > 0)
     }
 
     /// Puts a limit in force. One that differs starts full, an unchanged one continues.

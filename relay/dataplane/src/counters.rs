@@ -262,6 +262,29 @@ pub struct MergeCounters {
 }
 
 impl MergeCounters {
+    /// Adds what the same legs delivered on another path.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.together.lost += other.together.lost;
+        self.together.streams += other.together.streams;
+        self.together.unsettled += other.together.unsettled;
+        for (at, other) in &other.lines {
+            let line = self.lines.entry(at.clone()).or_default();
+            *line = LineStats {
+                first: line.first + other.first,
+                duplicate: line.duplicate + other.duplicate,
+                repeated: line.repeated + other.repeated,
+                late: line.late + other.late,
+                stray: line.stray + other.stray,
+                still: line.still + other.still,
+                exceeded: line.exceeded + other.exceeded,
+                differently_cut: line.differently_cut + other.differently_cut,
+                missed: line.missed + other.missed,
+                skew_seconds: line.skew_seconds.max(other.skew_seconds),
+                skew_max_seconds: line.skew_max_seconds.max(other.skew_max_seconds),
+            };
+        }
+    }
+
     /// The counts of a merge, with the names of its legs and their positions.
     pub(crate) fn of<'a>(
         counts: &bpf::merge::Counts,

@@ -188,6 +188,7 @@ impl Kernel {
         }
         let is_first = std::mem::replace(&mut self.take_over, TakeOver::Done) != TakeOver::Done;
         self.settle_hook()?;
+        self.control.merges.forget_numbers_of_paused()?;
         if is_first && found > 0 {
             tracing::info!(
                 found,

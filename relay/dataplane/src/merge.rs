@@ -5,6 +5,7 @@
 //! keeps its position among a rule's four while others are added and removed, because the words count by
 //! position what each leg delivered ([`words`]).
 
+mod params;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,12 +14,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bpf::merge::{Counts, RULES, Reading, When, counts};
-use bpf::merge_layout::{
-    BY_ONCE, BY_ONCE_FROM_EACH, BY_PAYLOAD, BY_RTP, BY_SEQUENCE, CELL_BLOCKS, CELLS, Merge,
-    MergeBlock, MergeFormat, RINGS, TABLE, WORD_NUMBERS, WORDS,
-};
+use bpf::merge_layout::{CELL_BLOCKS, CELLS, Merge, MergeBlock, RINGS, TABLE};
 use parking_lot::Mutex;
-use rules::merge::{LINES_MAX, PACKETS_MAX};
+use rules::merge::LINES_MAX;
 use sys::memory::Array;
 
 use crate::allocator::{Blocks, Indices};
@@ -26,11 +24,8 @@ use crate::clock::Clock;
 use crate::counters::MergeCounters;
 use crate::owners::name::Hash;
 
+pub(crate) use params::MergeParams;
 pub(crate) use words::lines;
-
-/// Blocks of a stream that remembers the most packets, by payload.
-const BLOCKS_LOG_MAX: u32 = (PACKETS_MAX / BLOCK_NUMBERS).ilog2() + 4;
-const BLOCK_NUMBERS: u32 = (WORDS * WORD_NUMBERS) as u32;
 
 /// Packets that saw a cell are done with it after this long.
 const GRACE_NS: u64 = 1_000_000_000;
@@ -69,8 +64,10 @@ pub(crate) struct Merges<B> {
     readings: Mutex<HashMap<u32, RuleReading>>,
     /// Room for rules of a change that is under way.
     prepared: HashMap<Hash, ActiveMerge>,
-    /// Rules whose merge packets are about to see for the first time.
+    /// Merges that packets are about to see for the first time, or again.
     begun: BTreeSet<u32>,
+    /// Rules of a change that is under way whose merge goes on after a pause.
+    resumed: BTreeSet<u32>,
     /// What packets in flight may still see.
     waiting: Vec<ActiveMerge>,
     /// Likewise, cells of rules that ended.
@@ -95,59 +92,6 @@ pub(crate) struct ActiveMerge {
     pub(crate) index: u32,
     first_block: u32,
     pub(crate) params: MergeParams,
-}
-
-/// How a rule's legs are merged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MergeParams {
-    /// How a packet is identified.
-    pub(crate) format: MergeFormat,
-    /// Blocks of a stream, as a power of two.
-    pub(crate) blocks_log: u32,
-    /// How long a leg may lag behind another.
-    pub(crate) window_ns: u64,
-    /// The most SSRCs or sessions at a time.
-    pub(crate) streams: u32,
-}
-
-impl MergeParams {
-    /// In the units of the words.
-    pub(crate) fn of(merge: &rules::merge::Merge) -> Self {
-        Self {
-            format: MergeFormat::of(merge),
-            blocks_log: Merge::blocks_log(merge),
-            window_ns: u64::try_from(merge.window.as_nanos()).unwrap_or(u64::MAX),
-            streams: merge.streams,
-        }
-    }
-
-    /// Blocks of all streams.
-    pub(crate) const fn blocks(self) -> u32 {
-        Merge::blocks(self.blocks_log)
-    }
-
-    /// Returns whether both interpret the stored state alike, so that a running merge can change.
-    pub(crate) fn keeps_memory_of(self, other: Self) -> bool {
-        let (window_ns, streams) = (self.window_ns, self.streams);
-        self == Self {
-            window_ns,
-            streams,
-            ..other
-        }
-    }
-
-    fn is_sound(&self) -> bool {
-        let format = &self.format;
-        let has_number = match format.by {
-            BY_RTP | BY_PAYLOAD | BY_ONCE | BY_ONCE_FROM_EACH => true,
-            BY_SEQUENCE => matches!(format.number_bytes, 2 | 4 | 8),
-            _ => false,
-        };
-        has_number
-            && format.session_bytes <= 16
-            && matches!(format.count_bytes, 0 | 1 | 2 | 4)
-            && self.blocks_log <= BLOCKS_LOG_MAX
-    }
 }
 
 impl ActiveMerge {
@@ -177,6 +121,7 @@ impl<B: BlockMemory> Merges<B> {
             readings: Mutex::default(),
             prepared: HashMap::new(),
             begun: BTreeSet::new(),
+            resumed: BTreeSet::new(),
             waiting: Vec::new(),
             retired: Vec::new(),
         }
@@ -250,7 +195,8 @@ impl<B: BlockMemory> Merges<B> {
     }
 
     /// Makes room to merge a rule, which counts at the given slot if it has one, unless it is merged so
-    /// already; returns whether there was any.
+    /// already; returns whether there was any. Merges of rules that are off give way, and then
+    /// [wait](Self::is_waiting).
     ///
     /// # Errors
     /// The blocks'.
@@ -261,14 +207,20 @@ impl<B: BlockMemory> Merges<B> {
     ) -> Result<bool, B::Error> {
         let active = rule.and_then(|rule| self.of(rule));
         let is_unchanged = active.is_some_and(|merge| merge.params.keeps_memory_of(params));
+        if is_unchanged {
+            self.resumed.extend(rule);
+        }
         if is_unchanged || self.prepared.contains_key(&hash) {
             return Ok(true);
         }
-        let Some(first_block) = self.space.take(params.blocks()) else {
-            return Ok(false);
-        };
-        let Some(index) = self.take_index() else {
-            self.space.put_back(first_block, params.blocks());
+        let first_block = self.space.take(params.blocks());
+        let Some((first_block, index)) = first_block.zip(self.take_index()) else {
+            if let Some(first_block) = first_block {
+                self.space.put_back(first_block, params.blocks());
+            }
+            for (rule, _) in self.paused() {
+                self.end(rule);
+            }
             return Ok(false);
         };
         let merge = ActiveMerge {
@@ -311,6 +263,7 @@ impl<B: BlockMemory> Merges<B> {
     /// # Errors
     /// The blocks'.
     pub(crate) fn drop_prepared(&mut self) -> Result<(), B::Error> {
+        self.resumed.clear();
         for (_, merge) in std::mem::take(&mut self.prepared) {
             self.give_back(merge)?;
         }
@@ -328,13 +281,16 @@ impl<B: BlockMemory> Merges<B> {
         let merge = match before.filter(|merge| merge.params.keeps_memory_of(params)) {
             Some(merge) => {
                 words::change(&self.words, merge.index, params);
+                if !self.is_running(rule) && self.begun.insert(merge.index) {
+                    words::reopen(&self.words, merge.index);
+                }
                 ActiveMerge { params, ..merge }
             }
             None => {
                 let new = self.prepared.remove(&hash)?;
                 words::set_up(&self.words, rule, &new);
                 self.end(rule);
-                self.begun.insert(rule);
+                self.begun.insert(new.index);
                 new
             }
         };
@@ -344,8 +300,8 @@ impl<B: BlockMemory> Merges<B> {
 
     /// Gives a leg of a rule its position among the rule's `lines`, or a new one.
     pub(crate) fn join(&self, merge: ActiveMerge, line: u32, lines: &[u32]) -> Option<u32> {
-        let now_ns = self.clock.now_ns();
-        words::join(&self.words, merge.index, (line, lines), now_ns)
+        let when = (self.clock.now_ns(), self.begun.contains(&merge.index));
+        words::join(&self.words, merge.index, (line, lines), when)
     }
 
     /// The leg at each position.
@@ -353,13 +309,49 @@ impl<B: BlockMemory> Merges<B> {
         lines(&self.words.read(merge.index))
     }
 
+    /// Whether a rule is merged and has legs: it has none while it is off.
+    pub(crate) fn is_running(&self, rule: u32) -> bool {
+        self.of(rule)
+            .is_some_and(|merge| self.positions(merge).iter().any(Option::is_some))
+    }
+
+    /// The merges of rules that are off and not about to go on.
+    fn paused(&self) -> Vec<(u32, ActiveMerge)> {
+        let is_paused = |(rule, merge): &(u32, ActiveMerge)| {
+            let goes_on = self.resumed.contains(rule) || self.begun.contains(&merge.index);
+            merge.params.format.has_lines() && !goes_on && !self.is_running(*rule)
+        };
+        let active = self.active.iter().map(|(rule, merge)| (*rule, *merge));
+        active.filter(is_paused).collect()
+    }
+
+    /// Gives back the memory of rules that are off, where nothing of their streams is in flight; their counts
+    /// remain.
+    ///
+    /// # Errors
+    /// The blocks'.
+    pub(crate) fn forget_numbers_of_paused(&self) -> Result<(), B::Error> {
+        let now_ns = self.clock.now_ns();
+        let mut paused = self.paused();
+        paused.retain(|(_, merge)| words::is_quiet(&self.words.read(merge.index), now_ns));
+        for (_, merge) in paused {
+            self.blocks.give_back(merge.blocks())?;
+            self.blocks.give_back(merge.table())?;
+            for cell in words::cells(&self.words, merge.index) {
+                self.blocks.give_back(self.blocks_of_cell(cell))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Frees the positions of a rule's legs that are no longer among `lines`, or ends its merge where it
-    /// has none. By now packets see it.
+    /// has none. By now packets see it. A rule that is off has no legs, and its merge remains: what it counted, and
+    /// what it knows of its streams.
     pub(crate) fn retain_legs(&mut self, rule: u32, lines: Option<&[u32]>) {
         match (lines, self.of(rule)) {
             (Some(lines), Some(merge)) => {
-                words::release_unwanted(&self.words, merge.index, lines);
-                if self.begun.remove(&rule) {
+                self.release(rule, merge, lines);
+                if self.begun.remove(&merge.index) {
                     words::begin(&self.words, merge.index, self.clock.now_ns());
                 }
             }
@@ -367,11 +359,22 @@ impl<B: BlockMemory> Merges<B> {
         }
     }
 
+    /// Frees the positions of legs that are no longer among `lines`.
+    fn release(&self, rule: u32, merge: ActiveMerge, lines: &[u32]) {
+        let leaves = |leg: Option<u32>| leg.is_some_and(|leg| !lines.contains(&leg));
+        let leaves = self.positions(merge).map(leaves);
+        if leaves.contains(&true) {
+            let mut readings = self.readings.lock();
+            let counted = self.counts_of_entries(merge.index, readings.entry(rule).or_default());
+            words::release(&self.words, merge.index, &counted, leaves);
+        }
+    }
+
     /// Ends the merge of a rule; its memory waits for packets in flight.
     pub(crate) fn end(&mut self, rule: u32) {
         if let Some(merge) = self.active.remove(&rule) {
             words::tear_down(&self.words, merge.index);
-            self.begun.remove(&rule);
+            self.begun.remove(&merge.index);
             let reading = self.readings.get_mut().remove(&rule).unwrap_or_default();
             self.retired
                 .extend(reading.retired.into_iter().map(|(cell, _)| cell));
@@ -399,7 +402,7 @@ impl<B: BlockMemory> Merges<B> {
         self.judged_ns.store(until_ns, Ordering::Relaxed);
     }
 
-    /// What the legs of a rule delivered, of those among `inputs`.
+    /// What the legs of a rule delivered, of those among `inputs`; of one that is off, what they did until then.
     pub(crate) fn read<'a>(
         &self,
         rule: u32,
@@ -410,7 +413,11 @@ impl<B: BlockMemory> Merges<B> {
             .filter(|merge| merge.params.format.has_lines())?;
         let mut readings = self.readings.lock();
         let counts = self.counts(merge.index, readings.entry(rule).or_default());
-        let legs = self.positions(merge);
+        let legs = if self.is_running(rule) {
+            self.positions(merge)
+        } else {
+            words::former_lines(&self.words.read(merge.index))
+        };
         let positions = inputs.filter_map(|(at, line)| {
             let position = legs.iter().position(|leg| *leg == Some(line))?;
             Some((at, position))
@@ -418,9 +425,18 @@ impl<B: BlockMemory> Merges<B> {
         Some(MergeCounters::of(&counts, positions))
     }
 
-    /// What a rule counted in its entry and in its cells; cells that receive nothing any more are given
-    /// back.
+    /// What a rule counted in its entry and in its cells.
     fn counts(&self, rule: u32, reading: &mut RuleReading) -> Counts {
+        let of_entries = self.counts_of_entries(rule, reading);
+        let mut counts = of_entries.into_iter().map(|(_, counts)| counts);
+        let mut sum = counts.next().unwrap_or_default();
+        sum.streams += reading.streams;
+        counts.for_each(|of_cell| sum.add(&of_cell));
+        sum
+    }
+
+    /// What each entry of a rule counted, its own first; cells that receive nothing any more are given back.
+    fn counts_of_entries(&self, rule: u32, reading: &mut RuleReading) -> Vec<(u32, Counts)> {
         let now_ns = self.clock.now_ns();
         let judged_ns = self.judged_ns.load(Ordering::Relaxed).min(now_ns);
         let when = When { now_ns, judged_ns };
@@ -440,12 +456,11 @@ impl<B: BlockMemory> Merges<B> {
         if has_other_keys && words::is_over(&own(), now_ns) {
             words::free_key(&self.words, rule);
         }
-        let mut sum = counts(own, &mut reading.own, block, when);
-        sum.streams += reading.streams;
+        let mut sums = vec![(rule, counts(own, &mut reading.own, block, when))];
         for cell in words::cells(&self.words, rule) {
             let words = || words::read_cell(&self.words, rule, cell);
             let of_cell = reading.cells.entry(cell).or_default();
-            sum.add(&counts(words, of_cell, block, when));
+            sums.push((cell, counts(words, of_cell, block, when)));
         }
         reading.retired.retain(|(cell, since_ns)| {
             let is_in_use = now_ns.saturating_sub(*since_ns) < GRACE_NS;
@@ -454,7 +469,7 @@ impl<B: BlockMemory> Merges<B> {
             }
             is_in_use
         });
-        sum
+        sums
     }
 
     /// Gives back a cell that no packet uses.

@@ -8,9 +8,12 @@
 //! Packets keep arriving while words are read. Values read too early or too late make the counts lower, never
 //! higher, and counts never decrease: so a count is right as soon as one reading coincides with quiet.
 
+mod accounts;
 mod payloads;
 
 use rules::merge::LINES_MAX;
+
+pub use accounts::{close, fold, open, open_line};
 
 use super::Verdict;
 use crate::merge_layout::{
@@ -32,6 +35,8 @@ pub struct Counts {
     pub streams: u64,
     /// Packets that passed unjudged and payloads that were dropped too early, for want of room.
     pub unsettled: u64,
+    /// Whether enough was read to tell what is lost from what may still arrive.
+    pub is_settled: bool,
     /// By position.
     pub lines: [Line; LINES_MAX],
 }
@@ -77,32 +82,11 @@ impl Counts {
     }
 }
 
-/// Adds to a rule's words the counts of a cell that is given back.
-pub fn fold(rule: &mut Merge, cell: &Merge, now_ns: u64) {
-    rule.span += spans(cell);
-    rule.firsts += cell.firsts;
-    rule.unnumbered += cell.unnumbered;
-    for (index, (line, other)) in rule.line.iter_mut().zip(&cell.line).enumerate() {
-        for (count, other) in line.counts.iter_mut().zip(other.counts) {
-            *count += other;
-        }
-        line.numbers += other.numbers;
-        line.unnumbered += other.unnumbered;
-        line.still += other.still;
-        line.exceeded += other.exceeded;
-        line.cut += other.cut;
-        line.span += if line.since_ns == 0 {
-            0
-        } else {
-            span_of(cell, index, now_ns)
-        };
-        line.skew_max_ns = line.skew_max_ns.max(other.skew_max_ns);
-    }
-}
-
 /// The state of earlier readings of one merge.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
+    /// When it began.
+    since_ns: u64,
     lost: u64,
     streams: u64,
     generation: u16,
@@ -192,13 +176,19 @@ pub fn counts(
     let words = merge();
     reading.note_streams(&words);
     reading.note_lines(&words);
-    if words.format.by == BY_PAYLOAD {
+    if reading.since_ns == 0 {
+        reading.since_ns = when.now_ns.max(1);
+    }
+    let settles_ns = words.window_ns.saturating_mul(READINGS as u64 + 1);
+    let is_by_payload = words.format.by == BY_PAYLOAD;
+    if is_by_payload {
         reading.read_payloads(merge, &words, &before, block, when);
     } else if words.format.count_bytes != 0 {
         reading.read_sums(&words, &before, when);
     } else {
         reading.read_numbers(merge, &words, &before, block, when);
     }
+    let takes_several = words.format.count_bytes != 0;
     let mut lines = [Line::default(); LINES_MAX];
     for ((line, words), reading) in lines.iter_mut().zip(&words.line).zip(&reading.lines) {
         *line = Line {
@@ -206,7 +196,11 @@ pub fn counts(
             still: words.still,
             exceeded: words.exceeded,
             cut: words.cut,
-            missed: reading.missed,
+            missed: match words.since_ns {
+                _ if is_by_payload => words.span + reading.missed,
+                0 => words.span.saturating_sub(delivered(words, takes_several)),
+                _ => reading.missed,
+            },
             skew_ns: words.skew_ns_8 / 8,
             skew_max_ns: words.skew_max_ns,
             seen_ns: words.seen_ns,
@@ -216,6 +210,7 @@ pub fn counts(
         lost: reading.lost,
         streams: reading.streams,
         unsettled: words.unsettled,
+        is_settled: when.judged_ns.saturating_sub(reading.since_ns) > settles_ns,
         lines,
     }
 }
@@ -360,6 +355,11 @@ fn range(stream: &MergeStream) -> Option<(u64, u64)> {
     is_whole.then_some((stream.base & NUMBER_MASK, stream.top & NUMBER_MASK))
 }
 
+/// How far one number is ahead of another, in steps of a size that does not matter.
+const fn ahead(a: u64, b: u64) -> i64 {
+    (a.wrapping_sub(b) << (64 - NUMBER_BITS)).cast_signed()
+}
+
 fn length(first: u64, last: u64) -> u64 {
     (last.wrapping_sub(first) & NUMBER_MASK) + 1
 }
@@ -374,6 +374,9 @@ fn spans(words: &Merge) -> u64 {
 fn due(words: &Merge, stream: usize, line: usize, now_ns: u64) -> Option<(u64, u64)> {
     let (base, top) = range(&words.stream[stream])?;
     let own = &words.line[line];
+    if own.since_ns == 0 {
+        return None;
+    }
     let part = own.part[stream];
     let is_part = (part.first ^ words.stream[stream].top) >> NUMBER_BITS == 0;
     let is_later = own.since_ns > words.stream[stream].began_ns;
@@ -381,6 +384,8 @@ fn due(words: &Merge, stream: usize, line: usize, now_ns: u64) -> Option<(u64, u
     let is_live = own.seen_ns != 0 && now_ns.saturating_sub(own.seen_ns) <= words.window_ns;
     let first = match (is_later, is_part) {
         (false, _) => base,
+        // What it repeats from before the stream's oldest number was accounted for.
+        (true, true) if ahead(part.first, base) < 0 => base,
         (true, true) => part.first & NUMBER_MASK,
         (true, false) => return None,
     };
@@ -389,8 +394,7 @@ fn due(words: &Merge, stream: usize, line: usize, now_ns: u64) -> Option<(u64, u
         (true, true) => {
             let last = part.last & NUMBER_MASK;
             // The number of a foreign packet is further ahead than the stream.
-            let ahead = last.wrapping_sub(top) << (64 - NUMBER_BITS);
-            Some((first, if ahead.cast_signed() > 0 { top } else { last }))
+            Some((first, if ahead(last, top) > 0 { top } else { last }))
         }
         (true, false) => None,
     }

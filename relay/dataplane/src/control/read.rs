@@ -43,8 +43,9 @@ impl<M: Memory> Control<M> {
         }
         let failover = self.failover(slot, names).map(Box::new);
         rule.failover = failover.or(rule.failover.take());
-        let merge = self.merge(slot, names).map(Box::new);
-        rule.merge = merge.or(rule.merge.take());
+        if let Some(merge) = self.merge(slot, names) {
+            rule.merge.get_or_insert_default().add(&merge);
+        }
         for (at, hash) in &names.inputs {
             if let Some((received, dropped)) = self.counted(lanes, Kind::Input, hash) {
                 let input = rule.inputs.entry(at.clone()).or_default();
@@ -112,6 +113,12 @@ impl<M: Memory> Control<M> {
         })
     }
 
+    /// What the legs of a merged rule delivered on this path.
+    pub(crate) fn merge_of(&self, rule: &str) -> Option<MergeCounters> {
+        let names = self.registry.get(rule)?;
+        self.merge(self.slot(Kind::Rule, &names.hash)?, names)
+    }
+
     /// What the legs of a merged rule delivered.
     fn merge(&self, rule: u32, names: &RuleNames) -> Option<MergeCounters> {
         self.merges.read(rule, self.inputs(names))
@@ -135,7 +142,11 @@ impl<M: Memory> Control<M> {
         })
     }
 
+    /// The legs of a merged rule, unless they are off.
     fn merge_seen(&self, lanes: &M::Lanes, rule: u32, names: &RuleNames) -> Option<MergeSeen> {
+        if !self.merges.is_running(rule) {
+            return None;
+        }
         let counters = self.merge(rule, names)?;
         let inputs = names.inputs.iter();
         let lines = inputs.filter(|(at, _)| counters.lines.contains_key(*at));

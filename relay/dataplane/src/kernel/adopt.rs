@@ -155,8 +155,11 @@ impl Kernel {
         let control = &mut self.control;
         control.adopt_failovers(counting)?;
         let indices = 0..control.merges.limit();
-        let is_counting = |rule: u32| counting.contains(&rule);
-        control.merges.adopt(indices, is_counting);
+        // One that is off goes on when it is on again, as its other counters do.
+        let rules: HashSet<u32> = (0..control.used())
+            .filter(|slot| control.row().owner_of(*slot).is_some())
+            .collect();
+        control.merges.adopt(indices, |rule| rules.contains(&rule));
         for counter in 0..control.used() {
             let identity = control.memory.identities.read(counter);
             let Some(index) = merge_of(identity.arbiter) else {

@@ -125,11 +125,16 @@ pub(super) fn set_failovers(
     Ok(())
 }
 
-/// Frees what a change leaves unused: positions of removed legs, merges of rules that have none any more.
+/// Frees what a change leaves unused: positions of removed legs and those of rules that `stopped`, and merges of
+/// rules that have none any more.
 pub(super) fn finish_merges(
     control: &mut KernelControl,
     wanted: &HashMap<Hash, Option<WantedLegs>>,
+    stopped: &[u32],
 ) -> Result<(), Error> {
+    for rule in stopped {
+        control.merges.retain_legs(*rule, Some(&[]));
+    }
     for (hash, wanted) in wanted {
         if let Some(rule) = control.counter(hash) {
             let wanted = wanted.as_ref().filter(|wanted| wanted.merge.is_some());

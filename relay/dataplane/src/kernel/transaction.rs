@@ -78,7 +78,11 @@ impl Kernel {
             self.routes.publish_ranges()?;
         }
         self.routes.publish_addresses();
-        legs::finish_merges(&mut self.control, &legs)?;
+        let stopped = self.control.stopped_merges();
+        if !stopped.is_empty() {
+            self.wait()?;
+        }
+        legs::finish_merges(&mut self.control, &legs, &stopped)?;
         self.exchange_gates(&swung, &removed)?;
         self.links
             .detach_others(&self.routes.entries_on, &self.pins)

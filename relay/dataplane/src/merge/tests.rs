@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bpf::merge::Verdict;
-use bpf::merge_layout::MergeLine;
-use rules::merge::By;
+use bpf::merge_layout::{BY_ONCE_FROM_EACH, BY_SEQUENCE, MergeLine};
+use rules::merge::{By, PACKETS_MAX};
 use sys::shared_memory::{self, Region};
 
 use super::*;
@@ -72,7 +72,7 @@ impl Fixture {
     }
 
     fn join(&self, line: u32, wanted: &[u32]) -> Option<u32> {
-        words::join(&self.1, 0, (line, wanted), NOW)
+        words::join(&self.1, 0, (line, wanted), (NOW, false))
     }
 
     fn lines(&self) -> [Option<u32>; LINES_MAX] {
@@ -255,7 +255,8 @@ fn a_line_keeps_its_position_while_others_are_added_and_removed() {
     memory.0.retain_legs(RULE, Some(&[6, 7]));
     assert_eq!(memory.lines(), [None, Some(6), Some(7), None]);
     assert_eq!(memory.join(7, &[6, 7, 8]), Some(2));
-    assert_eq!(memory.join(8, &[6, 7, 8]), Some(0));
+    assert_eq!(memory.join(8, &[6, 7, 8]), Some(3));
+    assert_eq!(memory.join(5, &[5, 6, 7, 8]), Some(0), "where it was");
 }
 
 #[test]
@@ -301,15 +302,15 @@ fn a_leg_of_a_payload_differs_from_the_one_that_stays() {
 #[test]
 fn the_rule_keeps_what_a_former_line_delivered_first() {
     let change = |how| {
-        let mut memory = Fixture::with(how, &[1, 2]);
+        let mut memory = Fixture::with(how, &[1, 2, 3, 4]);
         memory.change(|merge| {
             merge.line[0].counts = [70, 3, 0, 0, 0];
             merge.line[0].part[2].first = 1 << 48;
         });
-        memory.0.retain_legs(RULE, Some(&[2]));
+        memory.0.retain_legs(RULE, Some(&[2, 3, 4]));
         let line = memory.1.read(0).line[0];
         assert_eq!(line.counts[0], 70, "nobody has its place yet");
-        memory.join(9, &[2, 9]);
+        memory.join(9, &[2, 3, 4, 9]);
         let new = MergeLine {
             owner: 10,
             since_ns: NOW + 100_000_000,
@@ -355,7 +356,7 @@ fn unowned_positions_and_future_times_are_repaired() {
     assert!(memory.recover().is_some());
     assert_eq!(memory.lines(), [None, Some(2), None, None]);
     let after = memory.1.read(0);
-    assert_eq!((after.stream[1].seen_ns, after.line[3].owner), (0, 0));
+    assert_eq!((after.stream[1].seen_ns, after.line[3].since_ns), (0, 0));
 }
 
 #[test]
@@ -428,4 +429,38 @@ fn what_is_prepared_and_not_used_leaves_no_trace() {
     memory.0.drop_prepared().unwrap();
     assert_eq!(memory.0.space.take(1), Some(0));
     assert!(memory.0.begin((hash, RULE), most).is_none());
+}
+
+#[test]
+fn a_rule_that_is_off_keeps_its_merge_until_there_is_no_room() {
+    let most = MergeParams::of(&rules::merge::Merge {
+        packets: PACKETS_MAX,
+        ..rules::merge::Merge::default()
+    });
+    let mut memory = Fixture::with(rtp(), &[1, 2]);
+    let other = memory.begin(3, most).expect("there is room");
+    memory.0.join(other, 5, &[5]).expect("a place");
+    for rule in [RULE, 3] {
+        memory.0.retain_legs(rule, Some(&[]));
+        assert!(!memory.0.is_running(rule) && memory.0.of(rule).is_some());
+    }
+    let after = memory.inherit(RULE + 1);
+    assert_eq!(after.0.rules(), BTreeSet::from([3, RULE]));
+    // One goes on in the same change.
+    assert_eq!(
+        memory.0.prepare(([RULE.into(); 2], Some(RULE)), rtp()),
+        Ok(true)
+    );
+    let mut fitting = 0;
+    while memory.0.prepare(([100 + fitting; 2], None), most).unwrap() {
+        fitting += 1;
+    }
+    assert!(memory.0.is_waiting());
+    assert_eq!(memory.0.rules(), BTreeSet::from([RULE]));
+    memory.0.free().unwrap();
+    assert_eq!(memory.0.prepare(([99; 2], None), most), Ok(true));
+    let again = memory.begin(RULE, rtp()).expect("it is there");
+    assert_eq!(memory.0.join(again, 2, &[2]), Some(1), "where it was");
+    memory.0.retain_legs(RULE, Some(&[2]));
+    assert_eq!(memory.lines(), [None, Some(2), None, None]);
 }

@@ -6,7 +6,7 @@ use std::iter::successors;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use bpf::merge::fold;
+use bpf::merge::{Counts, close, fold, open, open_line};
 use bpf::merge_layout::{BY_PAYLOAD, CELL, CELLS, Merge, MergeLine, MergeStream, RINGS};
 use rules::merge::LINES_MAX;
 use sys::field;
@@ -81,6 +81,15 @@ fn chain(words: &Array<Merge>, from: u32) -> impl Iterator<Item = u32> {
     successors(next(&from), next).take(CELLS as usize)
 }
 
+/// Reads an entry of a rule, its own or a cell.
+fn read_entry(words: &Array<Merge>, rule: u32, entry: u32) -> Merge {
+    if entry == rule {
+        words.read(rule)
+    } else {
+        read_cell(words, rule, entry)
+    }
+}
+
 /// Reads a cell as if it were a rule's own entry.
 pub(super) fn read_cell(words: &Array<Merge>, rule: u32, cell: u32) -> Merge {
     let mut entry = words.read(cell);
@@ -94,6 +103,13 @@ pub(super) fn read_cell(words: &Array<Merge>, rule: u32, cell: u32) -> Merge {
         (line.since_ns, line.owner, line.seen_ns) = (since_ns, owner, seen_ns);
     }
     entry
+}
+
+/// Returns whether no leg has delivered anything of a rule's for a window.
+pub(super) fn is_quiet(rule: &Merge, now_ns: u64) -> bool {
+    let seen = rule.line.iter().map(|line| line.seen_ns);
+    seen.max()
+        .is_some_and(|ns| now_ns.saturating_sub(ns) > rule.window_ns)
 }
 
 /// Returns whether nothing has arrived for an entry's key for long.
@@ -124,16 +140,24 @@ pub(super) fn retire(words: &Array<Merge>, rule: u32, cell: u32, now_ns: u64) {
             words.store(before, field!(Merge, cells), next);
         }
     }
-    let before = words.read(rule);
+    let of_cell = read_cell(words, rule, cell);
+    update(words, (rule, rule), |entry| fold(entry, &of_cell, now_ns));
+}
+
+/// Changes what an entry of a rule counts, while packets may be counted there.
+fn update(words: &Array<Merge>, (rule, entry): (u32, u32), change: impl FnOnce(&mut Merge)) {
+    let before = read_entry(words, rule, entry);
     let mut after = before;
-    fold(&mut after, &read_cell(words, rule, cell), now_ns);
+    change(&mut after);
     let (before, after) = (before.as_bytes(), after.as_bytes());
     let pairs = before.chunks_exact(8).zip(after.chunks_exact(8));
     for (word, (before, after)) in pairs.enumerate() {
         let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
-        let more = number(after).wrapping_sub(number(before));
-        if more != 0 {
-            words.add(rule, Field::at(word * 8), more);
+        let field = Field::at(word * 8);
+        match (number(before), number(after)) {
+            (before, after) if before == after => {}
+            (_, 0) => words.store(entry, field, 0),
+            (before, after) => words.add(entry, field, after.wrapping_sub(before)),
         }
     }
 }
@@ -157,7 +181,7 @@ pub(super) fn free_key(words: &Array<Merge>, rule: u32) {
 pub(super) fn change(words: &Array<Merge>, merge: u32, params: MergeParams) {
     // The field behind it is zero.
     words.store(merge, field!(Merge, streams), params.streams.into());
-    for entry in [merge].into_iter().chain(cells(words, merge)) {
+    for entry in entries(words, merge) {
         words.store(entry, field!(Merge, window_ns), params.window_ns);
     }
 }
@@ -173,13 +197,14 @@ pub(super) fn tear_down(words: &Array<Merge>, merge: u32) {
     words.store(merge, field!(Merge, owner), 0);
 }
 
-/// Gives a leg its position, or a new one: a free one, or else that of a leg which is no longer among the
-/// `wanted` ones. `None` where more than four are wanted.
+/// Gives a leg its position: that which it had when it left; or a new one: a free one, one that another leg has
+/// left, or else that of a leg which is no longer among the `wanted` ones. `None` where more than four are wanted.
+/// What `begins` has its accounts closed.
 pub(super) fn join(
     words: &Array<Merge>,
     merge: u32,
     (line, wanted): (u32, &[u32]),
-    now_ns: u64,
+    (now_ns, begins): (u64, bool),
 ) -> Option<u32> {
     let before = words.read(merge);
     let legs = lines(&before);
@@ -188,16 +213,23 @@ pub(super) fn join(
         return Some(position as u32);
     }
     let is_distinct = |at: &usize| !is_paired(&before, *at) || is_unwanted(&legs[*at ^ 2]);
-    let first_with = |matches: &dyn Fn(&Option<u32>) -> bool| {
-        let mut usable = (0..LINES_MAX).filter(is_distinct);
-        usable.find(|position| matches(&legs[*position]))
-    };
-    let position = first_with(&Option::is_none).or_else(|| first_with(&is_unwanted))?;
-    clear_position(words, merge, (&before, position));
-    for cell in cells(words, merge) {
-        clear_position(words, cell, (&words.read(cell), position));
-    }
     let owner = u64::from(line) + 1;
+    let order = |at: &usize| match legs[*at] {
+        None if before.line[*at].owner == owner => Some(0),
+        None => Some(1 + u8::from(before.line[*at].owner != 0)),
+        leg => is_unwanted(&leg).then_some(3),
+    };
+    let usable = (0..LINES_MAX).filter(is_distinct);
+    let ordered = usable.filter_map(|at| Some((order(&at)?, at)));
+    let (found, position) = ordered.min()?;
+    for entry in entries(words, merge) {
+        if found != 0 {
+            clear_position(words, entry, (&words.read(entry), position));
+        }
+        if begins {
+            update(words, (merge, entry), |entry| open_line(entry, position));
+        }
+    }
     words.store(merge, of_line(position, field!(MergeLine, owner)), owner);
     words.store(merge, of_line(position, field!(MergeLine, joins)), 1);
     let since = of_line(position, field!(MergeLine, since_ns));
@@ -211,14 +243,38 @@ fn is_paired(merge: &Merge, position: usize) -> bool {
     merge.format.by == BY_PAYLOAD && lines(merge)[position ^ 2].is_some()
 }
 
-/// Frees the positions of legs that are no longer among the `wanted` ones. What they delivered stays
+/// Frees the positions of legs that leave, given what each entry of the rule counts. What they delivered stays
 /// until others take their positions.
-pub(super) fn release_unwanted(words: &Array<Merge>, merge: u32, wanted: &[u32]) {
-    for (position, line) in lines(&words.read(merge)).into_iter().enumerate() {
-        if line.is_some_and(|line| !wanted.contains(&line)) {
-            free_position(words, merge, position);
-        }
+pub(super) fn release(
+    words: &Array<Merge>,
+    merge: u32,
+    counted: &[(u32, Counts)],
+    leaves: [bool; LINES_MAX],
+) {
+    let legs = lines(&words.read(merge)).into_iter().zip(leaves);
+    let remains = legs
+        .into_iter()
+        .any(|(leg, leaves)| leg.is_some() && !leaves);
+    for (entry, counted) in counted {
+        update(words, (merge, *entry), |entry| {
+            close(entry, counted, leaves, remains)
+        });
     }
+    for position in (0..LINES_MAX).filter(|position| leaves[*position]) {
+        free_position(words, merge, position);
+    }
+}
+
+/// Prepares a merge that no leg has, for those that are about to join.
+pub(super) fn reopen(words: &Array<Merge>, merge: u32) {
+    for entry in entries(words, merge) {
+        update(words, (merge, entry), open);
+    }
+}
+
+/// A rule's own entry and its cells.
+fn entries(words: &Array<Merge>, merge: u32) -> impl Iterator<Item = u32> {
+    [merge].into_iter().chain(cells(words, merge))
 }
 
 /// Makes each leg of a merge that packets see from now on account for streams that continue from its own
@@ -239,12 +295,19 @@ fn after_grace(now_ns: u64, window_ns: u64) -> u64 {
     now_ns.saturating_add(window_ns.max(BEGINS_NS))
 }
 
+/// The leg at each position, or that which left it last.
+pub(super) fn former_lines(merge: &Merge) -> [Option<u32>; LINES_MAX] {
+    let owner = |line: MergeLine| u32::try_from(line.owner.checked_sub(1)?).ok();
+    merge.line.map(owner)
+}
+
 /// The leg at each position.
 pub(crate) fn lines(merge: &Merge) -> [Option<u32>; LINES_MAX] {
-    merge.line.map(|line| {
-        let owner = u32::try_from(line.owner.checked_sub(1)?).ok()?;
-        (line.since_ns != 0).then_some(owner)
-    })
+    let mut legs = former_lines(merge);
+    for (leg, line) in legs.iter_mut().zip(&merge.line) {
+        *leg = leg.filter(|_| line.since_ns != 0);
+    }
+    legs
 }
 
 /// The merge that a former process left at an index, and its rule, if it is sound. Times in the future are
@@ -311,7 +374,6 @@ fn repair_times(words: &Array<Merge>, merge: u32, (previous, now_ns): (&Merge, u
 
 fn free_position(words: &Array<Merge>, merge: u32, position: usize) {
     words.store(merge, of_line(position, field!(MergeLine, since_ns)), 0);
-    words.store(merge, of_line(position, field!(MergeLine, owner)), 0);
 }
 
 /// Empties a position. The rule keeps what its former leg delivered first.

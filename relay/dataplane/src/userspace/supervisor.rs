@@ -214,6 +214,14 @@ impl Userspace {
         self.pool.has_predecessors()
     }
 
+    /// Gives back the memory of merged rules that are off, where nothing of their streams is in flight.
+    ///
+    /// # Errors
+    /// That memory's.
+    pub(crate) fn forget_numbers_of_paused(&self) -> Result<(), Error> {
+        self.pool.control.merges.forget_numbers_of_paused()
+    }
+
     /// Has workers of an earlier supervisor go by the time of the hand-over, which is not set yet.
     pub(crate) fn relieve_predecessors(&self) {
         self.pool.relieve_predecessors();
@@ -228,11 +236,12 @@ impl Userspace {
     /// Gives back what no worker uses any more.
     fn settle(&mut self) {
         let mut merged = HashMap::new();
-        let mut failing_over = HashSet::new();
+        let (mut failing_over, mut routed) = (HashSet::new(), HashSet::new());
         for CountedRoute {
             route, rule, lines, ..
         } in self.counted.values()
         {
+            routed.insert(rule.0);
             if route.merge.is_some() {
                 let slots = || lines.iter().map(|line| line.0).collect::<Vec<u32>>();
                 merged.entry(rule.0).or_insert_with(slots);
@@ -243,14 +252,14 @@ impl Userspace {
         }
         let control = &mut self.pool.control;
         let failovers = &mut control.failovers;
-        failovers.end_others(|rule| failing_over.contains(&rule));
+        failovers.end_others(|rule| failing_over.contains(&rule) || !routed.contains(&rule));
         let merges = &mut control.merges;
         for rule in merges.rules() {
-            merges.retain_legs(rule, merged.get(&rule).map(Vec::as_slice));
+            let is_off = !routed.contains(&rule);
+            let legs = merged.get(&rule).map(Vec::as_slice);
+            merges.retain_legs(rule, legs.or(is_off.then_some(&[])));
         }
-        if let Err(error) = merges.drop_prepared().and_then(|()| merges.free()) {
-            tracing::debug!("memory of merged legs is not given back: {error}");
-        }
+        self.free_merges();
         let used = self.counted.values().filter_map(|counted| counted.gate);
         self.gates.release_others(Path::Userspace, used);
         self.gates.grace_period_passed(Path::Userspace);
@@ -267,7 +276,12 @@ impl Userspace {
             let params = MergeParams::of(&merge.how);
             let hash = Name::Rule(&route.rule).hash();
             let rule = (hash, control.slot(Kind::Rule, &hash));
-            if !control.merges.prepare(rule, params)? {
+            let mut has_room = control.merges.prepare(rule, params)?;
+            if !has_room && control.merges.is_waiting() {
+                control.merges.free()?;
+                has_room = control.merges.prepare(rule, params)?;
+            }
+            if !has_room {
                 control.merges.drop_prepared()?;
                 return Err(no_room(route));
             }
@@ -292,11 +306,11 @@ impl Userspace {
         self.pool.note_judged();
         self.pool.control.read(&(), progress, counters);
         if progress.is_done() {
-            for (rule, by) in self.merged_in_parts() {
-                if let Some(rule) = counters.rules.get_mut(rule)
-                    && let Some(merge) = &rule.merge
+            for (name, by) in self.merged_in_parts() {
+                if let Some(rule) = counters.rules.get_mut(name)
+                    && let Some(merge) = self.pool.control.merge_of(name)
                 {
-                    rule.add_health(&health_of(by, merge, rule.received));
+                    rule.add_health(&health_of(by, &merge, rule.received));
                 }
             }
             counters.workers = self.worker_counters();
@@ -365,6 +379,15 @@ impl Userspace {
     /// Ends the counters of a rule that has no route any more.
     pub(crate) fn forget(&mut self, rule: &str) {
         self.pool.control.forget(rule);
+        self.free_merges();
+    }
+
+    /// Gives back the memory of merges that have ended: no worker uses it any more.
+    fn free_merges(&mut self) {
+        let merges = &mut self.pool.control.merges;
+        if let Err(error) = merges.drop_prepared().and_then(|()| merges.free()) {
+            tracing::debug!("memory of merged legs is not given back: {error}");
+        }
     }
 
     /// Replaces workers that died or hang. To be called about every 50 ms while it

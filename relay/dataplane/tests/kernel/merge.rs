@@ -137,3 +137,36 @@ fn what_there_is_no_room_for_changes_nothing() {
         sink.expect_nothing(SILENCE).unwrap();
     }
 }
+
+/// It is off before the process ends, while none runs, and when the next one begins.
+#[test]
+fn a_rule_that_is_off_keeps_its_counts_while_no_process_runs() {
+    let bed = Bed::new();
+    let (sender, sink) = (bed.sender(), bed.sink(OUT, 6001));
+    let send = |port, count, new: u64| {
+        sender.send_numbered(IN.into(), port, count, 100).unwrap();
+        if new > 0 {
+            sink.expect_these(count - new..count, PATIENCE).unwrap();
+        }
+        sink.expect_nothing(SILENCE).unwrap();
+    };
+    let (off, on) = (table([]), table(merged(&bed, "cam1", &[5001, 5002])));
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &on);
+    send(5001, 5, 5);
+    send(5002, 5, 0);
+    bed.sync(&mut dataplane, &off);
+    send(5001, 5, 0);
+    drop(dataplane);
+
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &off);
+    bed.sync(&mut dataplane, &on);
+    // Number 0 is identified by its payload.
+    send(5002, 6, 1);
+    let [a, b] = counted(&dataplane)[..] else {
+        panic!("two lines");
+    };
+    assert_eq!((a.first, a.duplicate, a.repeated, a.missed), (5, 0, 0, 0));
+    assert_eq!((b.first, b.duplicate, b.repeated, b.missed), (1, 6, 4, 0));
+}

@@ -8,7 +8,7 @@ use lab::wait;
 use packet::verdict::DropReason::Duplicate;
 use rules::merge::By;
 
-use crate::merged::rtp;
+use crate::merged::{mold, rtp};
 use crate::merged_bed::{
     LONGEST_BY_PAYLOAD, Step, at, forward, forward_within, of_lines, surprise, table, window,
     within,
@@ -32,6 +32,15 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     }
     a_leg_of_a_payload_is_replaced(relay);
     both_legs_of_a_payload_are_replaced(relay);
+    for (name, by, ipv6, payload) in [
+        ("off", By::Rtp, false, rtp as fn(u16) -> Vec<u8>),
+        ("off-6", By::Rtp, true, rtp),
+        ("off-counts", By::MoldUdp64, false, counted),
+        ("off-payload", By::Payload, false, rtp),
+    ] {
+        nothing_is_missed_while_a_rule_is_off(relay, name, (by, ipv6), payload);
+    }
+    a_leg_goes_on_when_it_is_back(relay);
     for (name, ipv6) in [("loops", false), ("loops-6", true)] {
         a_stream_that_loops_is_not_missed(relay, name, ipv6);
     }
@@ -60,6 +69,100 @@ fn a_stream_that_loops_is_not_missed(relay: &mut Relay<'_>, name: &str, ipv6: bo
     forward_within(relay, name, table(name, By::Rtp, 2, ipv6), &steps);
     misses_one(relay, name);
     relay.end(&[name]);
+}
+
+fn counted(number: u16) -> Vec<u8> {
+    mold("A", number.into(), 1)
+}
+
+/// Two numbers on both lines; then one that none delivers, but by payload, and one that only the first does.
+fn with_losses(number: u16, payload: fn(u16) -> Vec<u8>) -> Vec<Step> {
+    let both = |number| {
+        let copy = (1, payload(number), Some(Duplicate));
+        [(0, payload(number), None), copy]
+    };
+    let mut steps: Vec<Step> = [number, number + 1].into_iter().flat_map(both).collect();
+    steps.push((0, payload(number + 3), None));
+    steps.extend(both(number + 4));
+    steps
+}
+
+/// What passes by while a rule has no routes is neither lost nor missed, and its counts go on.
+fn nothing_is_missed_while_a_rule_is_off(
+    relay: &mut Relay<'_>,
+    name: &str,
+    (by, ipv6): (By, bool),
+    payload: fn(u16) -> Vec<u8>,
+) {
+    let table = table(name, by, 2, ipv6);
+    for round in 1..4 {
+        if by == By::Payload {
+            // What passes as it begins is not missed.
+            relay.apply(&table);
+            thread::sleep(window() * 2);
+        }
+        // Not so far ahead that another stream begins.
+        forward(relay, name, &table, &with_losses(round * 100, payload));
+        let rounds = u64::from(round);
+        let lost = if by == By::Payload { 0 } else { rounds };
+        let counts = [(4 * rounds, 0, 0), (0, 3 * rounds, rounds)];
+        counts_in_the_end(relay, name, (lost, &counts));
+        relay.apply(&Table::default());
+        thread::sleep(window() * 2);
+        assert_eq!(
+            counts_of(relay, name, 2),
+            (lost, counts.to_vec()),
+            "{name:?} is off"
+        );
+    }
+    relay.end(&[name]);
+}
+
+/// A leg that is removed and added again has what it delivered, and misses nothing of what came meanwhile.
+fn a_leg_goes_on_when_it_is_back(relay: &mut Relay<'_>) {
+    let name = "back";
+    let of = |lines: &[usize]| of_lines(name, By::Rtp, lines, false);
+    let on = |lines: std::ops::Range<usize>, number| {
+        let first = lines.start;
+        lines.map(move |line| (line, rtp(number), (line != first).then_some(Duplicate)))
+    };
+    let loses = |number| -> Vec<Step> {
+        on(0..3, number)
+            .chain(on(0..2, number + 1))
+            .chain(on(0..3, number + 2))
+            .collect()
+    };
+    forward(relay, name, &of(&[0, 1, 2]), &loses(1));
+    counts_in_the_end(relay, name, (0, &[(3, 0, 0), (0, 3, 0), (0, 2, 1)]));
+    let without: Vec<Step> = on(0..2, 4).chain(on(0..2, 6)).collect();
+    forward(relay, name, &of(&[0, 1]), &without);
+    counts_in_the_end(relay, name, (1, &[(5, 0, 0), (0, 5, 0)]));
+    forward(relay, name, &of(&[0, 2, 1]), &loses(7));
+    counts_in_the_end(relay, name, (1, &[(8, 0, 0), (0, 8, 0), (0, 4, 2)]));
+    relay.end(&[name]);
+}
+
+/// What was lost, and of each leg what it was first with, what another was, and what it missed.
+type Counts = (u64, Vec<(u64, u64, u64)>);
+
+fn counts_of(relay: &Relay<'_>, name: &str, lines: usize) -> Counts {
+    let rule = &relay.counters().rules[name];
+    let merge = rule.merge.as_ref().expect("it is merged");
+    let line = |line| {
+        let leg = merge.lines[&at(line)];
+        (leg.first, leg.duplicate, leg.missed)
+    };
+    (merge.together.lost, (0..lines).map(line).collect())
+}
+
+fn counts_in_the_end(relay: &Relay<'_>, name: &str, (lost, lines): (u64, &[(u64, u64, u64)])) {
+    let expected = (lost, lines.to_vec());
+    let counted = || {
+        let seen = counts_of(relay, name, lines.len());
+        if seen == expected { Ok(()) } else { Err(seen) }
+    };
+    wait::seen_within(wait::PATIENCE, "what is missing is known", counted)
+        .unwrap_or_else(|error| panic!("{name:?}, not {expected:?}: {error:#}"));
 }
 
 /// What one line has delivered is a duplicate on the other, whichever is removed.

@@ -428,3 +428,49 @@ fn foreign_numbers_that_are_behind_hide_nothing_that_their_line_misses() {
         assert_eq!(counts.lines[1].packets[Verdict::Stray.index()], strange);
     }
 }
+
+/// Later streams take the places of all that were known.
+#[test]
+fn nothing_is_lost_or_missed_while_all_legs_are_away() {
+    let windows = prepare(By::Rtp);
+    let mut reading = Reading::default();
+    let judge = |line, number, ms| windows.judge((0, line), (&rtp(number, 7), 0), ms * MS);
+    let both = |numbers: std::ops::Range<u16>, ms: u64| {
+        for (number, ms) in numbers.clone().zip(ms..) {
+            for line in [0, 1] {
+                let (lost, missed) = (numbers.start + 7, numbers.start + 3 + 2 * line as u16);
+                if number != lost && (number != missed || line == 0) {
+                    judge(line, number, ms);
+                }
+            }
+        }
+    };
+    let mut settled = |begin: u64| {
+        let reads = (begin..).step_by(60).take(READINGS + 2);
+        let counts = reads.map(|ms| read(&windows, &mut reading, ms)).last();
+        counts.map(|counts| (counts, (counts.lost, missed(&counts))))
+    };
+    both(1..20, 10);
+    let (counts, seen) = settled(30).unwrap();
+    assert_eq!(seen, (1, [0, 1]));
+    let mut rule = windows.rules.read(0);
+    close(&mut rule, &counts, [true, true, false, false], false);
+    rule.line.iter_mut().for_each(|line| line.since_ns = 0);
+    windows.rules.write(0, &rule);
+    assert_eq!(settled(500).unwrap().1, (1, [0, 1]));
+    open(&mut rule);
+    for index in [0, 1] {
+        open_line(&mut rule, index);
+        rule.line[index].since_ns = 1_100 * MS;
+    }
+    windows.rules.write(0, &rule);
+    both(100..120, 1_010);
+    assert_eq!(settled(1_040).unwrap().1, (2, [0, 2]));
+    for stream in 0..5 {
+        both(
+            10_000 * stream + 5_000..10_000 * stream + 5_002,
+            2_000 + 200 * u64::from(stream),
+        );
+    }
+    assert_eq!(settled(3_100).unwrap().1, (2, [0, 2]));
+}
