@@ -109,6 +109,7 @@ impl SampleChanges {
         let Context {
             now_ns, adopted, ..
         } = at;
+        stream.follow(now_ns, rule.enabled);
         let watched = rule.health.as_ref().filter(|_| rule.enabled);
         let before = stream.counted();
         if let Some((state, reason)) = stream.sample(now_ns, watched, counted) {

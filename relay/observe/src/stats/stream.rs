@@ -47,6 +47,9 @@ pub(super) struct Stream {
     pub(super) legs: Option<Box<Legs>>,
     /// Its pauses.
     pauses: Pauses,
+    /// Whether its rule is disabled, and when it was last enabled: until then nothing was to arrive.
+    is_off: bool,
+    on_since_ns: u64,
     /// When it is to be read even without a packet, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) due_ns: Option<u64>,
 }
@@ -113,12 +116,16 @@ impl Stream {
                 losses: self.losses.take(),
                 history: mem::take(&mut self.history),
                 legs: self.legs.take(),
+                is_off: self.is_off,
+                on_since_ns: self.on_since_ns,
                 ..Self::default()
             };
         }
         if let Some(before) = self.samples.back() {
             let packets = sample.received.packets - before.received.packets;
-            let before = (before.at_ns, before.received.last_ns);
+            let before_ns = before.received.last_ns;
+            let is_pause = before_ns >= self.on_since_ns;
+            let before = (before.at_ns, if is_pause { before_ns } else { 0 });
             self.pauses.note(packets, sample.received.last_ns, before);
         }
         let has_new = last.unwrap_or(0) != sample.received.packets;
@@ -150,6 +157,14 @@ impl Stream {
         (!edges.is_empty()).then_some(judged)
     }
 
+    /// Notes whether its rule is enabled, before it is sampled.
+    pub(super) const fn follow(&mut self, now_ns: u64, enabled: bool) {
+        if self.is_off && enabled {
+            self.on_since_ns = now_ns;
+        }
+        self.is_off = !enabled;
+    }
+
     /// Checks whether the stream, just sampled, has stopped or is back; `allowed` is `None` if it is not to
     /// be judged by this.
     pub(super) fn pause(
@@ -159,7 +174,12 @@ impl Stream {
         is_first: bool,
     ) -> Option<Pause> {
         let last_ns = self.counted().map_or(0, |counted| counted.last_ns);
-        self.pauses.check(now_ns, last_ns, (allowed, is_first))
+        let since_ns = if last_ns > 0 {
+            last_ns.max(self.on_since_ns)
+        } else {
+            0
+        };
+        self.pauses.check(now_ns, since_ns, (allowed, is_first))
     }
 
     /// How long it may pause, if it is not watched.
@@ -395,7 +415,8 @@ impl Stream {
 
     /// Since when nothing has arrived.
     fn since_ns(&self) -> u64 {
-        self.last_packet_ns.unwrap_or(self.first_sample_ns)
+        let since_ns = self.last_packet_ns.unwrap_or(self.first_sample_ns);
+        since_ns.max(self.on_since_ns)
     }
 
     fn trouble(&self, now_ns: u64, watched: &Watched) -> Option<String> {

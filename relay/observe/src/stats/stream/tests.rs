@@ -1,5 +1,7 @@
 //! The state and the rates of streams, sample by sample.
 
+use std::time::Duration;
+
 use rules::document::HealthDocument;
 
 use super::*;
@@ -90,6 +92,33 @@ fn silence_is_reported_once_and_ends_with_the_first_packet() {
     assert_eq!(bench.run(1, 1000), [(State::Up, None)]);
     let health = bench.stream.health(bench.now_ns, &bench.inspected).unwrap();
     assert_eq!(health.silent_seconds, Some(0.0));
+}
+
+#[test]
+fn the_time_for_which_a_rule_was_disabled_is_no_silence() {
+    let mut bench = Bench::new("silence=2s");
+    assert_eq!(bench.run(20, 1000), []);
+    for _ in 0..60 {
+        bench.now_ns += SECOND_NS / 2;
+        bench.stream.follow(bench.now_ns, false);
+        let mut counted = Received::default();
+        counted.add(bench.traffic, &bench.inspected);
+        assert_eq!(bench.stream.sample(bench.now_ns, None, &counted), None);
+        assert_eq!(bench.stream.pause(bench.now_ns, None, false), None);
+    }
+    bench.now_ns += SECOND_NS / 2;
+    bench.stream.follow(bench.now_ns, true);
+    let allowed = Some(Silence::After(Duration::from_secs(2)));
+    assert_eq!(bench.stream.pause(bench.now_ns, allowed, false), None);
+    assert_eq!(bench.run(3, 0), []);
+    assert_eq!(bench.run(6, 1000), []);
+    let longest_ns = bench.stream.pauses.longest_ns(Silence::Auto);
+    assert_eq!(
+        longest_ns,
+        Some(2 * SECOND_NS),
+        "it is no pause to learn from"
+    );
+    assert_eq!(bench.states(6, 0), [State::Down]);
 }
 
 #[test]
