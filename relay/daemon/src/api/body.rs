@@ -1,13 +1,10 @@
 //! JSON in, JSON or a refusal out; every refusal has a code that clients can rely on.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, Method, header};
-use axum::middleware::Next;
+use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use serde::Serialize;
@@ -16,7 +13,6 @@ use serde::de::DeserializeOwned;
 use super::api_error::{ApiError, Code, Reply};
 use super::body_quota::{Client, Reservation, Room};
 use super::connections::Connection;
-use super::document::Queries;
 
 /// Maximum size of a request body in bytes: 100,000 rules with room to spare.
 pub(super) const BODY_MAX: usize = 32 << 20;
@@ -61,32 +57,6 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Parameters<T> {
         let Query(query) = query.map_err(|error| ApiError::new(Code::Usage, error.body_text()))?;
         Ok(Self(query))
     }
-}
-
-/// Refuses parameters that a route does not take: one that is mistyped may have been meant to keep a
-/// change from being made, or from lasting.
-pub(super) async fn refuse_unknown(
-    State(queries): State<Arc<Queries>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let path = request.extensions().get().map(MatchedPath::as_str);
-    let method = match request.method() {
-        &Method::HEAD => &Method::GET,
-        method => method,
-    };
-    let known = path.and_then(|path| queries.get(&(path.to_owned(), method.clone())));
-    let query = Query::<Vec<(String, String)>>::try_from_uri(request.uri());
-    if let (Some(known), Ok(Query(pairs))) = (known, query)
-        && let Some((name, _)) = pairs.iter().find(|(name, _)| !known.contains(name))
-    {
-        let message = match known.join(", ") {
-            none if none.is_empty() => format!("no parameter {name:?}; there are none here"),
-            known => format!("no parameter {name:?}; there are {known}"),
-        };
-        return ApiError::new(Code::Usage, message).into_response();
-    }
-    next.run(request).await
 }
 
 /// Runs longer work on a thread for blocking tasks.

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::{MatchedPath, Query, Request, State};
 use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{self, IntoResponse};
 use config::Role;
 use rules::rule::NAME;
 use utoipa::PartialSchema;
@@ -15,6 +18,7 @@ use utoipa::openapi::{
 };
 use utoipa_axum::router::OpenApiRouter;
 
+use super::api_error::{ApiError, Code};
 use super::remote::admission::Roles;
 use super::service::Service;
 
@@ -198,4 +202,30 @@ fn description<'a>(status: &str, summary: &'a str) -> &'a str {
         "503" => "An interface, a path or room is missing.",
         _ => summary,
     }
+}
+
+/// Refuses parameters that a route does not take: one that is mistyped may have been meant to keep a
+/// change from being made, or from lasting.
+pub(super) async fn refuse_unknown(
+    State(queries): State<Arc<Queries>>,
+    request: Request,
+    next: Next,
+) -> response::Response {
+    let path = request.extensions().get().map(MatchedPath::as_str);
+    let method = match request.method() {
+        &Method::HEAD => &Method::GET,
+        method => method,
+    };
+    let known = path.and_then(|path| queries.get(&(path.to_owned(), method.clone())));
+    let query = Query::<Vec<(String, String)>>::try_from_uri(request.uri());
+    if let (Some(known), Ok(Query(pairs))) = (known, query)
+        && let Some((name, _)) = pairs.iter().find(|(name, _)| !known.contains(name))
+    {
+        let message = match known.join(", ") {
+            none if none.is_empty() => format!("no parameter {name:?}; there are none here"),
+            known => format!("no parameter {name:?}; there are {known}"),
+        };
+        return ApiError::new(Code::Usage, message).into_response();
+    }
+    next.run(request).await
 }

@@ -28,13 +28,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::api_error::{self, ApiError, Code, Reply};
-use super::body::{Body, Name, Parameters, Tagged, etag, refuse_unknown};
+use super::body::{Body, Name, Parameters, Tagged, etag};
 use super::changing::{
     Changing, ConfirmOptions, Deadline, IfMatchHeader, MessageHeader, ReplaceOptions, change,
     transact,
 };
 use super::connections::Connection;
-use super::document::{Routes, described, least, least_roles, queries};
+use super::document::{Routes, described, least, least_roles, queries, refuse_unknown};
 use super::host_name::{self, Names};
 use super::remote::admission::{Gate, admit};
 use super::remote::sign_in;
