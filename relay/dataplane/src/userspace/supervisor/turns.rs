@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use compile::table::{Path, RouteKey};
 
 use super::Userspace;
+use super::error::Error;
 use crate::userspace::shared::messages::{TableChange, Turn};
 
 impl Userspace {
@@ -36,6 +37,30 @@ impl Userspace {
             ends_turns: true,
             ..TableChange::default()
         });
+    }
+
+    /// Returns whether workers of an earlier supervisor still forward.
+    pub(crate) const fn inherits(&self) -> bool {
+        self.pool.has_predecessors()
+    }
+
+    /// Gives back the memory of merged rules that are off, where nothing of their streams is in flight.
+    ///
+    /// # Errors
+    /// That memory's.
+    pub(crate) fn forget_numbers_of_paused(&self) -> Result<(), Error> {
+        self.pool.control.merges.forget_numbers_of_paused()
+    }
+
+    /// Has workers of an earlier supervisor go by the time of the hand-over, which is not set yet.
+    pub(crate) fn relieve_predecessors(&self) {
+        self.pool.relieve_predecessors();
+    }
+
+    /// Ends workers of an earlier supervisor, once ours are ready or not needed.
+    pub(crate) fn end_predecessors(&mut self) {
+        self.pool.end_predecessors();
+        self.settle();
     }
 
     fn change_workers(&mut self, change: &TableChange) {
