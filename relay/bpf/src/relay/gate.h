@@ -31,7 +31,7 @@ static __always_inline bool came_before(struct ctx_buff *skb, __u64 open_ns)
 /* Says whether a packet has arrived since routes changed paths, by the timestamp that its tap saw. Nobody's gate
  * has that time.
  */
-VERIFIED_ONCE int came_since_handover(struct ctx_buff *skb)
+static __always_inline bool came_since_handover(struct ctx_buff *skb)
 {
 	__u64 stamp = received_at(skb), *at;
 	__u32 zero = 0;

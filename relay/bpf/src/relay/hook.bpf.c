@@ -77,8 +77,7 @@ static __always_inline struct output *only_output(struct fanout *f)
 	__u32 slot = f->m.first;
 	struct output *o;
 
-	if (f->m.count != 1 ||
-	    f->m.flags & (ROUTE_SHADOW | ROUTE_LOCAL_YES | MATCH_LEAVING | MATCH_COMING))
+	if (f->m.count != 1 || f->m.flags & (ROUTE_SHADOW | ROUTE_LOCAL_YES))
 		return 0;
 	o = bpf_map_lookup_elem(&outputs, &slot);
 	if (!o || (o->flags & (OUTPUT_DOWN | OUTPUT_MAC | OUTPUT_ANSWERS)) != OUTPUT_MAC)

@@ -23,17 +23,6 @@ static __always_inline bool find_rule(struct fanout *f)
 	return f->rule;
 }
 
-/* Says whether the userspace path relays the packet, whose route is its own or changes paths. */
-static __always_inline bool is_workers(struct fanout *f)
-{
-	bool leaving = f->m.flags & MATCH_LEAVING;
-
-	if (!(f->m.flags & ROUTE_SHADOW) && came_since_handover(f->skb) != leaving)
-		return false;
-	f->m.flags |= ROUTE_SHADOW;
-	return true;
-}
-
 /* Looks at a packet that passes. Of one of which only some segments pass nobody knows which those are. */
 static __always_inline void watch(struct fanout *f, __u32 arbiter)
 {
@@ -54,7 +43,7 @@ static __always_inline enum verdict judge(struct fanout *f, struct tally *counte
 	__u32 reason = NOT_DROPPED, input = f->m.counter, arbiter = 0;
 	bool sound, shut;
 
-	if (unlikely(f->m.flags & (ROUTE_SHADOW | MATCH_LEAVING | MATCH_COMING)) && is_workers(f))
+	if (unlikely(f->m.flags & ROUTE_SHADOW))
 		return find_rule(f) ? SHADOWED : DROPPED;
 	sound = counter || measure(f->skb, &f->p);
 	if (unlikely(f->m.flags & ROUTE_INPUT))

@@ -5,6 +5,7 @@
 #define LOOKUP_H
 
 #include "fragment.h"
+#include "gate.h"
 #include "maps.h"
 #include "parse.h"
 #include "range.h"
@@ -27,8 +28,6 @@ enum match_flags {
 	MATCH_METERED = 1 << 9,		/* its segments are judged by the rule's limit one by one */
 	MATCH_WHOLE = 1 << 10,		/* this host's stack gets it: it is not cut */
 	MATCH_REST = 1 << 11,		/* outputs are left that judge its segments one by one */
-	MATCH_LEAVING = 1 << 12,	/* LOOKUP_LEAVING, LOOKUP_COMING */
-	MATCH_COMING = 1 << 13,
 };
 
 /* Beside enum route_lookup: after what is in that header the maps are named that an upgrade finds. */
@@ -39,7 +38,6 @@ enum route_lookup_beside {
 };
 
 #define TURNS (LOOKUP_LEAVING | LOOKUP_COMING)
-#define TURNS_SHIFT 8	/* to enum match_flags */
 
 /* What taps know a packet by that a program of this host sent: no frame comes with a mark. */
 enum looped {
@@ -85,30 +83,46 @@ static __attribute__((noinline)) struct route *find_ipv6(struct ctx_buff *skb,
 	return specific ? specific : route;
 }
 
-static __always_inline void take(const struct route *route, struct match *m)
+/* Says whether the userspace path relays a packet of a route that changes paths: it does what arrives since the
+ * hand-over, or what arrived before. At XDP, where packets have no timestamp yet, all go on to tc. Returns the flag.
+ */
+VERIFIED_ONCE int shadow_of_turn(struct ctx_buff *skb, __u32 lookup)
 {
+#ifdef AT_XDP
+	return ROUTE_SHADOW;
+#else
+	bool leaving = lookup & LOOKUP_LEAVING;
+
+	return came_since_handover(skb) == leaving ? ROUTE_SHADOW : 0;
+#endif
+}
+
+static __always_inline void take(struct ctx_buff *skb, const struct route *route, struct match *m)
+{
+	__u16 lookup = *(volatile __u16 *)&route->lookup;
 	__u64 word = *(volatile __u64 *)&route->word;
 
 	m->first = word & WORD_FIRST_MASK;
 	m->count = (word >> WORD_COUNT_SHIFT) & WORD_COUNT_MASK;
 	m->counter = (word >> WORD_COUNTER_SHIFT) & WORD_COUNTER_MASK;
-	m->flags = word >> WORD_FLAGS_SHIFT |
-		   (*(volatile __u16 *)&route->lookup & TURNS) << TURNS_SHIFT;
+	m->flags = word >> WORD_FLAGS_SHIFT;
 	m->health = route->health;
 	m->gate = *(volatile __u16 *)&route->gate;
+	if (unlikely(lookup & TURNS))
+		m->flags |= shadow_of_turn(skb, lookup);
 }
 
 /* Gives a fragment the route of its group. The stack gets it too: a socket of another port may wait
  * for it.
  */
-static __always_inline bool adopt(__u32 found, struct match *m)
+static __always_inline bool adopt(struct ctx_buff *skb, __u32 found, struct match *m)
 {
 	__u32 index = (found & ~GROUP_OF_SEVERAL) - 1;
 	struct route *route = bpf_map_lookup_elem(&route_table, &index);
 
 	if (!route)
 		return false;
-	take(route, m);
+	take(skb, route, m);
 	m->flags = (m->flags & ~ROUTE_LOCAL_AUTO) | ROUTE_LOCAL_YES;
 	if (found & GROUP_OF_SEVERAL)
 		m->flags |= MATCH_AMBIGUOUS;
@@ -142,7 +156,7 @@ static __always_inline bool lookup(struct ctx_buff *skb, struct packet *p, struc
 		if (p->part == PART_FIRST)
 			remember(skb, p);
 		else if (!recall(skb, p))
-			return adopt(found, m);
+			return adopt(skb, found, m);
 	}
 	route = unlikely(p->ipv6) ? find_ipv6(skb, p) : find_ipv4(skb, p);
 	if (!route || unlikely(route->lookup & (LOOKUP_PLACEHOLDER | LOOKUP_RANGES))) {
@@ -158,7 +172,7 @@ static __always_inline bool lookup(struct ctx_buff *skb, struct packet *p, struc
 	}
 	if (!route || unlikely(route->lookup & LOOKUP_PLACEHOLDER))
 		return false;
-	take(route, m);
+	take(skb, route, m);
 	m->flags |= flags;
 	return likely(!is_looped(skb)) || takes_looped(route, p, m);
 }

@@ -127,7 +127,7 @@ VERIFIED_ONCE int find_answer(struct ctx_buff *skb, const struct packet *p, stru
 	route = route_of_group(skb, asker, p->ipv6);
 	if (!route || find_socket(skb, p))
 		return false;
-	take(route, m);
+	take(skb, route, m);
 	back.first = m->first;
 	back.ifindex = asker->ifindex;
 	bpf_loop(m->count, try_way_back, &back, 0);
