@@ -64,7 +64,7 @@ impl StartupState {
         let mut own_files = Config::default();
         let config = config.and_then(|mut config| {
             // Unlike the rest these count in any case: their troubles are reported apart.
-            (own_files.api, own_files.targets) = (config.api.clone(), config.targets.clone());
+            own_files = config.own();
             let unusable = take_unusable(&mut config.settings, &options.given);
             unusable.map_or(Ok(config), Err)
         });

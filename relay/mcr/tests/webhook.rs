@@ -154,12 +154,14 @@ fn trouble_from_before_a_target_reaches_it_once() {
     })
     .unwrap();
     let target = "[[notify.target]]\nurl = \"http://127.0.0.1:8099/hook?a=b\"\n\
-                  labels = { added = \"later\" }\nkinds = [\"rule_down\", \"rule_added\"]\n";
+                  labels = { added = \"later\" }\nkinds = [\"rule_down\", \"rule_added\", \"reload_failed\"]\n";
     let added = |kind: &str| {
         let all = posted(&file);
         let is_one = |event: &&Value| event["kind"] == kind && event["labels"]["added"] == "later";
         all.iter().filter(is_one).count()
     };
+    fs::write(daemon.config_file(), "version = 0\n").unwrap();
+    assert!(!daemon.client(&["reload"]).unwrap().status.success());
     fs::write(daemon.config_file(), format!("{CONFIG}{target}{rule}")).unwrap();
     daemon.mcr(&["reload"]).unwrap();
     wait::until("a new target is told, too", || added("rule_down") == 1).unwrap();
@@ -169,4 +171,5 @@ fn trouble_from_before_a_target_reaches_it_once() {
         .unwrap();
     wait::until("the next event is told", || added("rule_added") == 1).unwrap();
     assert_eq!(added("rule_down"), 1);
+    assert_eq!(added("reload_failed"), 0, "that was over when it was added");
 }

@@ -69,7 +69,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Applies what only files configure, as a reload found it, and adds to its change what that changes. If
+    /// Notes what only files configure, as a reload found it, and adds to its change what that changes. If
     /// it is to be confirmed, the undo brings back what was before.
     pub(super) fn change_own(
         &mut self,
@@ -92,9 +92,9 @@ impl Supervisor {
         Ok(change)
     }
 
+    /// Notes what only files configure; [`Supervisor::follow_own_files`] applies it.
     fn set_own(&mut self, own: Config) {
         (self.configured.api, self.configured.targets) = (own.api, own.targets);
-        self.follow_own_files();
     }
 
     /// Discards the pending confirmation of a change that was not made.
@@ -194,6 +194,7 @@ impl Supervisor {
                 .settings
                 .extend(own.own_changes_since(&self.configured));
             self.set_own(own);
+            self.follow_own_files();
         }
         let mut events = Vec::new();
         if change.generation == generation {
