@@ -39,15 +39,13 @@ impl Dataplane {
     /// [`Error::Capacity`], [`Error::GateRoom`] and [`Error::Unavailable`] before anything is changed.
     pub fn sync(&mut self, table: &Table) -> Result<(), Error> {
         self.check(table.routes.iter())?;
-        let mut moving = self.moving(&table.routes, Path::Userspace);
-        let inherits = self.userspace.as_ref().is_some_and(Userspace::inherits);
-        if inherits {
-            moving.extend(self.moving(&table.routes, Path::Kernel));
-            let own = table
-                .routes
-                .iter()
-                .filter(|(_, route)| route.path == Path::Userspace);
-            moving.extend(own.map(|(key, route)| (*key, route.path)));
+        let mut moving = self.moving(&table.routes);
+        if self.userspace.as_ref().is_some_and(Userspace::inherits) {
+            let paths = table.routes.iter().map(|(key, route)| (*key, route.path));
+            moving.extend(paths.filter(|(_, path)| *path == Path::Userspace));
+        } else {
+            // No worker relays anything that the kernel path could get.
+            moving.retain(|_, path| *path == Path::Userspace);
         }
         let synced = self
             .begin_moving(&moving)
@@ -100,9 +98,7 @@ impl Dataplane {
         if let Some(userspace) = &mut self.userspace {
             userspace.prepare(&on_workers)?;
         }
-        let set = diff.set.iter().map(|(key, route)| (key, route));
-        let mut moving = self.moving(set.clone(), Path::Kernel);
-        moving.extend(self.moving(set, Path::Userspace));
+        let moving = self.moving(diff.set.iter().map(|(key, route)| (key, route)));
         let applied = self
             .begin_moving(&moving)
             .and_then(|()| self.meet(diff, &on_workers, &moving))
@@ -141,19 +137,15 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Those of `routes` that `path` gets from the other one.
-    fn moving<'a>(
-        &self,
-        routes: impl IntoIterator<Item = (&'a RouteKey, &'a Route)>,
-        path: Path,
-    ) -> Moving {
+    /// Those of `routes` that one path gets from the other.
+    fn moving<'a>(&self, routes: impl IntoIterator<Item = (&'a RouteKey, &'a Route)>) -> Moving {
         let (Some(kernel), Some(_)) = (&self.kernel, &self.userspace) else {
             return Moving::new();
         };
-        let set = routes.into_iter();
-        let to_path = set.filter(|(_, route)| route.path == path);
-        let moving = to_path.filter(|(key, _)| kernel.path_of(key).is_some_and(|it| it != path));
-        moving.map(|(key, _)| (*key, path)).collect()
+        let paths = routes.into_iter().map(|(key, route)| (*key, route.path));
+        paths
+            .filter(|(key, path)| kernel.path_of(key).is_some_and(|former| former != *path))
+            .collect()
     }
 
     /// Tells both paths which routes change paths; packets are still the former path's.

@@ -379,6 +379,7 @@ mod tests {
             Reception::Stopped
         );
     }
+
     /// Stopped or on a busy machine: the stream went on meanwhile, or its workers stood still as well.
     #[test]
     fn time_in_which_nobody_read_is_no_pause_of_the_stream() {

@@ -1,6 +1,6 @@
 //! Packet filters. Relayed packets bypass them, except those at a device's egress on the userspace path,
-//! and the usual ones on the way to sockets of this host and of what a socket sends. IGMP and MLD pass through all of them: a filter
-//! that drops queries ends every stream behind a snooping switch after some minutes, one that drops reports
+//! and the usual ones on the way to sockets of this host and of what a socket sends. IGMP and MLD pass
+//! through all of them: a filter that drops queries ends every stream behind a snooping switch after some minutes, one that drops reports
 //! at once.
 
 mod chain;
