@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod alertmanager;
 mod capture;
 mod commands;
 mod crowd;

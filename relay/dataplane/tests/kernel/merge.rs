@@ -46,6 +46,18 @@ fn merged(bed: &Bed, rule: &str, ports: &[u16]) -> Vec<(RouteKey, Route)> {
     ports.iter().map(line).collect()
 }
 
+/// Sends numbers from 0 to a port, of which the last ones are new and pass.
+fn sending(bed: &Bed) -> impl Fn(u16, u64, u64) {
+    let (sender, sink) = (bed.sender(), bed.sink(OUT, 6001));
+    move |port, count, new| {
+        sender.send_numbered(IN.into(), port, count, 100).unwrap();
+        if new > 0 {
+            sink.expect_these(count - new..count, PATIENCE).unwrap();
+        }
+        sink.expect_nothing(SILENCE).unwrap();
+    }
+}
+
 fn counted(dataplane: &Dataplane) -> Vec<LineStats> {
     let counters = dataplane.counters().unwrap();
     let merge = counters.rules["cam1"].merge.as_ref().unwrap();
@@ -55,14 +67,7 @@ fn counted(dataplane: &Dataplane) -> Vec<LineStats> {
 #[test]
 fn lines_merge_on_while_no_process_runs_and_are_adopted() {
     let bed = Bed::new();
-    let (sender, sink) = (bed.sender(), bed.sink(OUT, 6001));
-    let send = |port, count, new: u64| {
-        sender.send_numbered(IN.into(), port, count, 100).unwrap();
-        if new > 0 {
-            sink.expect_these(count - new..count, PATIENCE).unwrap();
-        }
-        sink.expect_nothing(SILENCE).unwrap();
-    };
+    let send = sending(&bed);
     let wanted = table(merged(&bed, "cam1", &[5001, 5002]));
     let mut dataplane = bed.open(Capacity::default());
     bed.sync(&mut dataplane, &wanted);
@@ -142,14 +147,7 @@ fn what_there_is_no_room_for_changes_nothing() {
 #[test]
 fn a_rule_that_is_off_keeps_its_counts_while_no_process_runs() {
     let bed = Bed::new();
-    let (sender, sink) = (bed.sender(), bed.sink(OUT, 6001));
-    let send = |port, count, new: u64| {
-        sender.send_numbered(IN.into(), port, count, 100).unwrap();
-        if new > 0 {
-            sink.expect_these(count - new..count, PATIENCE).unwrap();
-        }
-        sink.expect_nothing(SILENCE).unwrap();
-    };
+    let send = sending(&bed);
     let (off, on) = (table([]), table(merged(&bed, "cam1", &[5001, 5002])));
     let mut dataplane = bed.open(Capacity::default());
     bed.sync(&mut dataplane, &on);

@@ -6,6 +6,7 @@ mod deletions;
 mod etcd;
 mod events;
 mod outages;
+mod reception;
 mod records;
 mod reports;
 mod sim;

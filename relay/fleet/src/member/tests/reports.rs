@@ -6,7 +6,7 @@ use api::reply::{FleetRelayState, FleetShareState};
 use config::OnIsolation;
 
 use super::events::fleet;
-use super::outages::receives;
+use super::reception::receives;
 use super::sim::{MS, Sim};
 use super::{HOLD, holders, settings};
 use crate::member::{Fitness, Input, Status};
